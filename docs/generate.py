@@ -11,7 +11,6 @@ from ompbind.cli import VERBS
 from ompbind.cli.main import load_verb
 from ompbind.cli.option import Option
 from ompbind.cli.verb import METAVARS, Verb
-from ompbind.machine.read.samples import SAMPLE, SAMPLES, SampleMachine
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests load this file by its path
 from man_page import MAN_PAGE, render_man_page
@@ -26,9 +25,6 @@ PICTURE_COMMAND = "plan -n 4 --devices gpu --topology sample:four-gpus --format 
 
 EXAMPLE = re.compile(r"```(?:python\n#|c\n//) (examples/\w+\.\w+)\n.*?```", re.S)
 """A block that shows a file of docs/examples/: its first line is a comment with the name."""
-
-SAMPLE_ROWS = re.compile(r"(?<=\n\| sample \| model \|\n\|---\|---\|\n)(?:\|.*\n)*")
-"""The rows of the table of sample machines."""
 
 HEAD = """\
 # Reference of the command line
@@ -59,13 +55,8 @@ def render_reference() -> str:
 
 
 def render_page(text: str) -> str:
-    """Return the text of a page with the present text of each example and table of the program in it."""
-    text = EXAMPLE.sub(lambda block: _render_example(block[1]), text)
-    return SAMPLE_ROWS.sub("".join(map(_sample_row, SAMPLES)), text)
-
-
-def _sample_row(sample: SampleMachine) -> str:
-    return f"| `{SAMPLE}{sample.name}` | {sample.model} |\n"
+    """Return the text of a page with the present text of each example in it."""
+    return EXAMPLE.sub(lambda block: _render_example(block[1]), text)
 
 
 def _render_example(name: str) -> str:

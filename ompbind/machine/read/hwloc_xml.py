@@ -55,6 +55,9 @@ _TYPES = {
 _GROUPS = {"Cluster": Level.CLUSTER, "Book": Level.BOOK, "Drawer": Level.DRAWER}
 """Levels of objects of type Group, by their subtype."""
 
+_NUMBERED = (Level.PACKAGE, Level.DIE, Level.BOOK, Level.DRAWER)
+"""Levels whose OS numbers are unique on the machine."""
+
 _CORE_TYPES: dict[str, CoreKindName] = {
     "IntelCore": "performance",
     "IntelAtom": "efficiency",
@@ -78,9 +81,8 @@ def parse_xml(data: bytes, source: str, *, devices: bool = False) -> Machine:
     try:
         tree = _read_tree(data)
         machine = _make_machine(tree, source)
-        if not devices:
-            return machine
-        return machine.replace(devices=number_devices(_read_devices(tree, machine.online, machine)))
+        found = _read_devices(tree, machine.online, machine) if devices else ()
+        return machine.replace(devices=number_devices(found))
     except (ParseError, UnicodeError, LookupError) as error:
         raise MachineError(f"{source} is not valid XML: {error}") from error
     except ValueError as error:
@@ -122,8 +124,9 @@ def _cpus(element: Element, name: str = "cpuset") -> CpuSet:
     return parse_cpuset(element.get(name)) or EMPTY
 
 
-def _number(element: Element) -> int | None:
-    return whole_number(element.get("os_index"), 1 << 16)
+def _number(text: str | None) -> int | None:
+    """Return an OS number or a number of bits; None if it is no number or too large."""
+    return whole_number(text, 1 << 16)
 
 
 def _make_machine(tree: Element, source: str) -> Machine:
@@ -141,11 +144,10 @@ def _make_machine(tree: Element, source: str) -> Machine:
     offline = ((_cpus(top, "complete_cpuset") or online) | known) - online
     nodes, node_remarks = _read_nodes(tree, objects, online)
     parts, sizes = _read_parts(objects)
-    remarks = []
-    version = tree.get("version", "")
+    remarks, version = [], tree.get("version", "")
     if (whole_number(version.partition(".")[0]) or 0) > _NEWEST_VERSION:  # words may mean other things
-        text = f"only versions 1 to {_NEWEST_VERSION} are known"
-        remarks.append(f"the XML has version {clean_name(version)}: {text}")
+        known_versions = f"only versions 1 to {_NEWEST_VERSION} are known"
+        remarks.append(f"the XML has version {clean_name(version)}: {known_versions}")
     if offline and "online_cpuset" not in top.attrib:
         remarks.append(f"{named('CPU', offline)}: offline or not allowed when the XML was written")
     if Level.CORE not in parts:
@@ -162,17 +164,13 @@ def _make_machine(tree: Element, source: str) -> Machine:
         remarks=(*remarks, *node_remarks),
     ).with_domains(drop_repeated(parts, nodes))
     machine = machine.with_cache_sizes(sizes)
-    cores = [core.cpus for core in machine.at(Level.CORE)]
-    return machine.replace(kinds=make_kinds(machine, list(_read_traits(tree, cores))))
+    return machine.replace(kinds=make_kinds(machine, list(_read_traits(tree, machine))))
 
 
 def _read_parts(
     objects: Sequence[Element],
 ) -> tuple[dict[Level, Partition], dict[tuple[Level, int], int]]:
-    """Return the domains of each level: (OS number, CPUs) of its objects; and sizes by level and each CPU.
-
-    Caches, cores and clusters get no OS number: it is not unique on the machine.
-    """
+    """Return the domains of each level, (OS number, CPUs) of its objects, and sizes by level and each CPU."""
     parts: dict[Level, Partition] = {}
     sizes: dict[tuple[Level, int], int] = {}
     for obj in objects:
@@ -181,8 +179,8 @@ def _read_parts(
             type_ = f"L{obj.get('depth', '')}Cache"
         level = _GROUPS.get(obj.get("subtype", "")) if type_ == "Group" else _TYPES.get(type_)
         if level is not None and cpus and obj.get("subtype") != "MemorySideCache":
-            has_number = level not in (Level.L2, Level.L3, Level.CORE, Level.CLUSTER)
-            parts.setdefault(level, []).append((_number(obj) if has_number else None, cpus))
+            number = _number(obj.get("os_index")) if level in _NUMBERED else None
+            parts.setdefault(level, []).append((number, cpus))
             if size := whole_number(obj.get("cache_size")):
                 sizes.update(dict.fromkeys(((level, cpu) for cpu in cpus), size))
     return parts, sizes
@@ -194,14 +192,16 @@ def _read_nodes(
     """Return the NUMA nodes, and remarks; a machine without memories is one node 0.
 
     In version 1 a node without CPUs has an empty set. It is in the same group as the node that it is near to.
+    hwloc writes no object for a node whose memory it could not use. The objects around the CPUs of this node
+    still have its number in `complete_nodeset`.
     """
     memories, gpus, hidden = list[NumaMemory](), list[int](), list[int]()
     groups = ((obj, _cpus(obj)) for obj in objects if obj.get("type") == "Group")
     around = {inner: cpus for group, cpus in groups if cpus for inner in group.iter("object")}  # innermost
-    for obj in objects:
-        number, locality = _number(obj), _cpus(obj)
-        if obj.get("type") != "NUMANode" or number is None:
-            continue
+    numbered = ((_number(obj.get("os_index")), obj) for obj in objects if obj.get("type") == "NUMANode")
+    found = [(number, obj) for number, obj in numbered if number is not None]
+    for number, obj in found:
+        locality = _cpus(obj)
         if obj.get("subtype") == "GPUMemory":
             gpus.append(number)
         elif not locality and _cpus(obj, "complete_cpuset"):
@@ -216,7 +216,11 @@ def _read_nodes(
             memories.append(memory)
     if any(memory.memory_bytes for memory in memories):  # if any node has a size, no size means no memory
         memories = [memory.replace(memory_bytes=memory.memory_bytes or 0) for memory in memories]
-    unusable = _find_unusable_nodes(objects)
+    known, unusable = CpuSet(number for number, _ in found), dict[int, CpuSet]()
+    for obj in objects:
+        nodes, cpus = _cpus(obj, "complete_nodeset"), _cpus(obj)
+        if cpus and len(nodes) == 1 and nodes.isdisjoint(known) and parse_cpuset(obj.get("nodeset")) == EMPTY:
+            unusable.setdefault(nodes.first, cpus)
     memories += (NumaMemory(number=number, locality=cpus) for number, cpus in unusable.items())
     remarks = []
     if hidden:
@@ -232,21 +236,6 @@ def _read_nodes(
     return make_nodes(memories, online, _read_distances(tree, numbers)), remarks
 
 
-def _find_unusable_nodes(objects: Sequence[Element]) -> dict[int, CpuSet]:
-    """Return the CPUs of NUMA nodes whose memory hwloc could not use: it writes no object for these nodes.
-
-    The objects around their CPUs still have the number of the node in `complete_nodeset`.
-    """
-    numbers = (_number(obj) for obj in objects if obj.get("type") == "NUMANode")
-    known = CpuSet(number for number in numbers if number is not None)
-    found: dict[int, CpuSet] = {}
-    for obj in objects:
-        nodes, cpus = _cpus(obj, "complete_nodeset"), _cpus(obj)
-        if cpus and len(nodes) == 1 and nodes.isdisjoint(known) and parse_cpuset(obj.get("nodeset")) == EMPTY:
-            found.setdefault(nodes.first, cpus)
-    return found
-
-
 def _read_distances(tree: Element, numbers: Sequence[int]) -> Mapping[tuple[int, int], int]:
     """Return the first matrix of latencies between nodes: `distances` of version 1, later `distances2`."""
 
@@ -255,15 +244,14 @@ def _read_distances(tree: Element, numbers: Sequence[int]) -> Mapping[tuple[int,
 
     for matrix in (*tree.iter("distances"), *tree.iter("distances2")):
         rows: Sequence[int | None] = numbers
-        if matrix.tag == "distances":
-            base = _parse_float(matrix.get("latency_base")) or 1
-            values = [cell.get("value", "") for cell in matrix.iter("latency")]
-        else:
-            kind = whole_number(matrix.get("kind"), 1 << 16) or 0
-            if (matrix.get("type"), matrix.get("indexing"), kind & _MEANS_LATENCY) != ("NUMANode", "os", 4):
+        values = [cell.get("value", "") for cell in matrix.iter("latency")]
+        base = _parse_float(matrix.get("latency_base")) or 1
+        if matrix.tag == "distances2":
+            is_latency = (_number(matrix.get("kind")) or 0) & _MEANS_LATENCY
+            if not is_latency or (matrix.get("type"), matrix.get("indexing")) != ("NUMANode", "os"):
                 continue
-            base, values = 1, words(matrix, "u64values")
-            rows = [whole_number(word, 1 << 16) for word in words(matrix, "indexes")] or numbers
+            values = words(matrix, "u64values")
+            rows = [_number(word) for word in words(matrix, "indexes")] or numbers
         if len(values) == len(rows) ** 2:
             distances = {
                 (start, end): round(min(distance * base, 1e9))
@@ -282,9 +270,9 @@ def _parse_float(text: str | None) -> float | None:
         return None
 
 
-def _read_traits(tree: Element, cores: Sequence[CpuSet]) -> Iterator[CoreTraits]:
+def _read_traits(tree: Element, machine: Machine) -> Iterator[CoreTraits]:
     kinds = [(_cpus(kind), kind) for kind in tree.iter("cpukind")]
-    for core in cores:
+    for core in machine.table.cores:
         found = next((list(kind.iter("info")) for cpus, kind in kinds if core <= cpus), [])
         infos = {info.get("name", ""): info.get("value", "") for info in reversed(found)}  # the first counts
         yield CoreTraits(

@@ -14,7 +14,7 @@ computes on a GPU opens device files. They are checked on this machine; a record
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.machine.devices import (
@@ -30,7 +30,6 @@ from ompbind.machine.devices import (
 from ompbind.machine.model import Machine
 from ompbind.machine.read.linux_numa import GPU_DIRECTORY
 from ompbind.machine.read.root import Root, keyed_lines, numbered, read_set, whole_number
-from ompbind.record import Record
 
 _BUS = "sys/bus/pci/devices"
 _NAMES = ("drm", "accel", "net", "infiniband")
@@ -40,30 +39,20 @@ _NAME_LIMIT = 64  # characters of a name; the kernel allows 15 for interfaces an
 _FOR_VIRTUAL_MACHINES = ("vfio-pci", "pci-stub", "xen-pciback")
 """Drivers that reserve a function for a virtual machine."""
 
+Directories = tuple[str, ...]
+"""The directory of a PCI function, and those of the bridges above it, the nearest first."""
+
+Names = Mapping[tuple[str, str], Sequence[str]]
+"""What drivers call PCI functions, by (address, class)."""
+
+Parts = dict[str, list[Device]]
+"""What a vendor's files say of its GPUs or of their partitions, by PCI address.
+
+The names of a whole GPU are more names of its function; a partition has names of its own.
+"""
+
 Locality = tuple[CpuSet, int | None]
 """The CPUs that a device is near, and their NUMA node; empty and None if that is not known."""
-
-
-class PciFunction(Record):
-    """One PCI function, and the directory of its files; `bridges` are addresses, the nearest first."""
-
-    address: str
-    directory: str
-    pci_class: str = ""
-    bridges: tuple[str, ...] = ()
-
-
-class _VendorGpu(Record):
-    """What the files of a vendor's driver say of a GPU, or of one of its partitions.
-
-    A partition has `names` of its own; the names of a whole GPU are more names of its function.
-    """
-
-    names: tuple[str, ...] = ()
-    uuid: str = ""
-    ordinal: int | None = None
-    excluded: str = ""
-    is_partition: bool = False
 
 
 def read_devices(root: Root, machine: Machine, *, device_files: str | None = None) -> tuple[Device, ...]:
@@ -71,13 +60,11 @@ def read_devices(root: Root, machine: Machine, *, device_files: str | None = Non
 
     `device_files` is the directory of the device files of this machine, None for a recording.
     """
-    functions = {function.address: function for function in read_functions(root)}
-    gpus = {**_read_kfd_gpus(root, functions), **_read_nvidia_gpus(root)}
-    linked = _read_linked_names(root)
+    functions, linked = read_functions(root), _read_linked_names(root)
+    parts = _read_kfd_gpus(root, functions) | _read_nvidia_gpus(root)
     found: list[Device] = []
-    for function in functions.values():
-        if function.pci_class.startswith(CLASSES):
-            found += _read_function(root, machine, function, linked, gpus.get(function.address, ()))
+    for address, directories in functions.items():
+        found += _read_function(root, machine, address, directories, linked, parts)
     if device_files is not None:
         is_host = is_on_host(root, device_files)
         for at, device in enumerate(found):
@@ -91,79 +78,61 @@ def read_devices(root: Root, machine: Machine, *, device_files: str | None = Non
 
 
 def _read_function(
-    root: Root,
-    machine: Machine,
-    function: PciFunction,
-    linked: Mapping[tuple[str, str], Sequence[str]],
-    parts: Sequence[_VendorGpu],
+    root: Root, machine: Machine, address: str, directories: Directories, linked: Names, parts: Parts
 ) -> Iterator[Device]:
     """Yield the device of a PCI function or its partitions; nothing if the function is no device."""
-    directory = function.directory
-    names, rdma_names = _read_names(root, function, linked)
-    vendor = _read_number(root, f"{directory}/vendor")
-    kind = find_kind(function.pci_class, vendor, names, is_driven=bool(parts))
+    directory, own = directories[0], parts.get(address, [])
+    pci_class = _read_number(root, f"{directory}/class")
+    if not pci_class.startswith(CLASSES):
+        return
+    by_class = {name: set(linked.get((address, name), ())) for name in _NAMES}
+    for name in by_class.keys() & set(root.names(directory)):
+        by_class[name].update(root.names(f"{directory}/{name}"))
+    names = tuple(dict.fromkeys(name for found in by_class.values() for name in _sort_usable(found)))
+    vendor, product = (_read_number(root, f"{directory}/{name}") for name in ("vendor", "device"))
+    kind = find_kind(pci_class, vendor, names, is_driven=bool(own))
     if kind is None:
         return
-    cpus, node = read_locality(root, function, machine)
-    driver, physical = (
-        (root.link(f"{directory}/{name}") or "").rstrip("/").rpartition("/")[2]
-        for name in ("driver", "physfn")
-    )
-    device = Device(
-        kind=kind,
-        index=0,
-        address=function.address,
-        pci_class=function.pci_class,
-        vendor=vendor,
-        product=_read_number(root, f"{directory}/device"),
-        cpus=cpus,
-        node=node,
-        names=names,
-        rdma_names=rdma_names,
-        physical=physical,
-        excluded=f"reserved by {driver} for a virtual machine" if driver in _FOR_VIRTUAL_MACHINES else "",
-    )
-    if kind is not DeviceKind.GPU or not parts:
-        yield device
-        return
-    for number, part in enumerate(parts):
-        yield device.replace(
-            partition=number if part.is_partition else None,
-            names=part.names if part.is_partition else (*names, *part.names),
-            uuid=part.uuid,
-            ordinal=part.ordinal,
-            excluded=device.excluded or part.excluded,
+    cpus, node = read_locality(root, directories, machine)
+    links = (root.link(f"{directory}/{name}") or "" for name in ("driver", "physfn"))
+    driver, physical = map(os.path.basename, links)
+    reserved = f"reserved by {driver} for a virtual machine" if driver in _FOR_VIRTUAL_MACHINES else ""
+    whole = [Device(kind=kind, index=0, address=address)]
+    for part in own if own and kind is DeviceKind.GPU else whole:
+        yield part.replace(
+            pci_class=pci_class,
+            vendor=vendor,
+            product=product,
+            cpus=cpus,
+            node=node,
+            names=(*names, *part.names) if part.partition is None else part.names,
+            rdma_names=tuple(_sort_usable(by_class["infiniband"])),
+            physical=physical,
+            excluded=reserved or part.excluded,
         )
 
 
-def read_functions(root: Root) -> Iterator[PciFunction]:
-    """Yield all PCI functions of a machine, in any order."""
-    names = [name for name in root.names(_BUS) if is_address(name)]
-    for name in names:
-        path = (root.link(f"{_BUS}/{name}") or "").rstrip("/").split("/")
-        yield _make_function(root, f"{_BUS}/{name}", [*path[:-1], name])
-    if not names:
+def read_functions(root: Root) -> dict[str, Directories]:
+    """Return the directories of all PCI functions of a machine, by address."""
+    found: dict[str, Directories] = {}
+    for name in filter(is_address, root.names(_BUS)):
+        path = (root.link(f"{_BUS}/{name}") or "").split("/")
+        bridges = (f"{_BUS}/{above}" for above in reversed(path[:-1]) if is_address(above))
+        found[name] = (f"{_BUS}/{name}", *bridges)
+    if not found:
         for top in root.names("sys/devices"):
             if top.startswith("pci"):
-                yield from _search(root, f"sys/devices/{top}", _DEPTH_LIMIT)
+                found.update(_search(root, f"sys/devices/{top}"))
+    return found
 
 
-def _search(root: Root, directory: str, depth: int) -> Iterator[PciFunction]:
+def _search(root: Root, directory: str, bridges: Directories = ()) -> Iterator[tuple[str, Directories]]:
     """Yield the PCI functions below a directory of `sys/devices`."""
     for name in filter(is_address, root.names(directory)):
-        path = f"{directory}/{name}"
-        yield _make_function(root, path, path.split("/"))
-        if depth:
-            yield from _search(root, path, depth - 1)
-
-
-def _make_function(root: Root, directory: str, path: list[str]) -> PciFunction:
-    return PciFunction(
-        address=path[-1],
-        directory=directory,
-        pci_class=_read_number(root, f"{directory}/class"),
-        bridges=tuple(name for name in reversed(path[:-1]) if is_address(name)),
-    )
+        directories = (f"{directory}/{name}", *bridges)
+        yield name, directories
+        if len(bridges) < _DEPTH_LIMIT:
+            yield from _search(root, directories[0], directories)
 
 
 def _read_number(root: Root, path: str) -> str:
@@ -175,8 +144,8 @@ def _read_number(root: Root, path: str) -> str:
     return digits[:4] if len(digits) in (4, 6) and is_hexadecimal(digits) else ""
 
 
-def _read_linked_names(root: Root) -> Mapping[tuple[str, str], Sequence[str]]:
-    """Read what drivers call PCI functions from the links in `sys/class`: names by (address, class).
+def _read_linked_names(root: Root) -> Names:
+    """Read what drivers call PCI functions from the links in `sys/class`.
 
     The interface of a virtio device is below a directory of its own, and has only this link to the function.
     """
@@ -190,20 +159,6 @@ def _read_linked_names(root: Root) -> Mapping[tuple[str, str], Sequence[str]]:
     return found
 
 
-def _read_names(
-    root: Root, function: PciFunction, linked: Mapping[tuple[str, str], Sequence[str]]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Read what drivers call a PCI function, from its directory, in addition to the names in links.
-
-    Returns all names, and the names for RDMA libraries.
-    """
-    found = {kind: set(linked.get((function.address, kind), ())) for kind in _NAMES}
-    for kind in found.keys() & set(root.names(function.directory)):
-        found[kind].update(root.names(f"{function.directory}/{kind}"))
-    names = [name for kind in _NAMES for name in _sort_usable(found[kind])]
-    return tuple(dict.fromkeys(names)), tuple(_sort_usable(found["infiniband"]))
-
-
 def _sort_usable(names: Iterable[str]) -> list[str]:
     """Return the names that fit into variables and messages, in the order of their numbers."""
     usable = (name for name in names if len(name) <= _NAME_LIMIT and name.isascii() and name.isprintable())
@@ -211,19 +166,13 @@ def _sort_usable(names: Iterable[str]) -> list[str]:
     return sorted(plain, key=lambda name: (stem := name.rstrip("0123456789"), len(name) - len(stem), name))
 
 
-def read_locality(root: Root, function: PciFunction, machine: Machine) -> Locality:
+def read_locality(root: Root, directories: Directories, machine: Machine) -> Locality:
     """Read which CPUs a PCI function is near: its own files decide, else the files of the bridges above it.
 
     Without any of them, a machine with one NUMA node has only one answer. With several nodes the locality is
     not known: -1 is never node 0, and never all nodes.
     """
-    above = function.directory.split("/")[:-1]
-    below_bus = function.directory.startswith(_BUS)
-    bridges = [
-        f"{_BUS}/{bridge}" if below_bus else "/".join(above[: len(above) - level])
-        for level, bridge in enumerate(function.bridges)
-    ]
-    found = (_read_own_locality(root, path, machine) for path in (function.directory, *bridges))
+    found = (_read_own_locality(root, path, machine) for path in directories)
     return next(filter(None, found), (EMPTY, None))
 
 
@@ -257,8 +206,7 @@ def _read_own_locality(root: Root, directory: str, machine: Machine) -> Locality
 #     capabilities/gpuMINOR/mig/giG/ciC/access     one MIG compute instance; "DeviceFileMinor: 3"
 #     version                                      the version of the driver
 #
-# The driver needs no library for these. Until a program has used a GPU, its UUID is shown as question
-# marks.
+# Until a program has used a GPU, its UUID is shown as question marks.
 
 
 _DRIVER = "proc/driver/nvidia"
@@ -266,15 +214,15 @@ _OWN_UUIDS = (470, 42, 1)
 """The first version of the driver whose MIG instances have a UUID of their own, which no file shows."""
 
 
-def _read_nvidia_gpus(root: Root) -> dict[str, list[_VendorGpu]]:
-    """Read the GPUs that NVIDIA's driver uses, or their MIG instances, by PCI address.
+def _read_nvidia_gpus(root: Root) -> Parts:
+    """Read the GPUs that NVIDIA's driver uses, or their MIG instances.
 
     They are named as their files: /dev/nvidiaN and /dev/nvidia-caps/nvidia-capN.
     """
     words = (root.read(f"{_DRIVER}/version") or "").split()
     versions = [word.split(".") for word in words if "." in word and word.replace(".", "").isdigit()]
     version = tuple(whole_number(part, 1 << 20) or 0 for part in versions[0]) if versions else _OWN_UUIDS
-    found: dict[str, list[_VendorGpu]] = {}
+    found: Parts = {}
     for name in filter(lambda name: is_address(name.lower()), root.names(GPU_DIRECTORY)):
         facts = dict(keyed_lines(root.read(f"{GPU_DIRECTORY}/{name}/information")))
         uuid, minor = facts.get("GPU UUID", ""), whole_number(facts.get("Device Minor"), 1 << 20)
@@ -282,41 +230,43 @@ def _read_nvidia_gpus(root: Root) -> dict[str, list[_VendorGpu]]:
         if not (uuid.startswith("GPU-") and len(digits) == 32 and is_hexadecimal(digits)):
             uuid = ""  # anything else, as question marks
         is_excluded = facts.get("GPU Excluded", facts.get("GPU Blacklisted")) == "Yes"
-        whole = _VendorGpu(
+        whole = Device(
+            kind=DeviceKind.GPU,
+            index=0,
+            address=name.lower(),
             names=() if minor is None else (f"nvidia{minor}",),
             uuid=uuid,
             excluded="NVIDIA's driver excludes it" if is_excluded else "",
         )
+        parts = list[Device]()
         directory = f"{_DRIVER}/capabilities/gpu{minor}/mig"
-        found[name.lower()] = []
         for outer in numbered(root.names(directory), "gi"):
             for inner in numbered(root.names(f"{directory}/gi{outer}"), "ci"):
                 facts = dict(keyed_lines(root.read(f"{directory}/gi{outer}/ci{inner}/access")))
                 capability = whole_number(facts.get("DeviceFileMinor"), 1 << 20)
                 own = () if capability is None else (f"nvidia-cap{capability}",)
                 uuid_here = f"MIG-{uuid}/{outer}/{inner}" if uuid and version < _OWN_UUIDS else ""
-                part = whole.replace(names=(*own, *whole.names), uuid=uuid_here, is_partition=True)
-                found[name.lower()].append(part)
-        found[name.lower()] = found[name.lower()] or [whole]
+                parts.append(whole.replace(partition=len(parts), names=(*own, *whole.names), uuid=uuid_here))
+        found[whole.address] = parts or [whole]
     return found
 
 
 # AMD GPUs and their partitions, from the topology of the kernel's compute driver (KFD).
 #
-#     sys/class/kfd/kfd/topology/nodes/N/properties
+#     sys/class/kfd/kfd/topology/nodes/N/properties     a line "name value" per property
 #
-# has a line "name value" per property. A node with SIMDs is a GPU, or one partition of a GPU: several nodes
-# then have the same PCI function. ROCm numbers the GPUs in the order of these nodes, and skips nodes that
-# it may not read, as the device cgroup of a container forbids.
+# A node with SIMDs is a GPU, or one partition of a GPU: several nodes then have the same PCI function. ROCm
+# numbers the GPUs in the order of these nodes, and skips nodes that it may not read, as the device cgroup
+# of a container forbids.
 
 
 _KFD = ("sys/class/kfd/kfd/topology/nodes", "sys/devices/virtual/kfd/kfd/topology/nodes")
 
 
-def _read_kfd_gpus(root: Root, functions: Mapping[str, PciFunction]) -> dict[str, list[_VendorGpu]]:
-    """Read the AMD GPUs, or their partitions, by PCI address; `ordinal` is ROCm's number."""
+def _read_kfd_gpus(root: Root, functions: Collection[str]) -> Parts:
+    """Read the AMD GPUs, or their partitions; `ordinal` is ROCm's number."""
     directory = next((path for path in _KFD if root.names(path)), _KFD[0])
-    found: dict[str, list[_VendorGpu]] = {}
+    found: Parts = {}
     ordinal = 0
     for kfd_node in numbered(root.names(directory), ""):
         lines = (root.read(f"{directory}/{kfd_node}/properties") or "").splitlines()
@@ -324,23 +274,27 @@ def _read_kfd_gpus(root: Root, functions: Mapping[str, PciFunction]) -> dict[str
         numbers = {name: whole_number(value, 1 << 64) or 0 for name, _, value in pairs}
         if not numbers.get("simd_count"):
             continue
-        location, domain = numbers.get("location_id", 0), numbers.get("domain", 0)
-        minor, unique_id = numbers.get("drm_render_minor", 0), numbers.get("unique_id", 0)
+        names = ("location_id", "domain", "drm_render_minor", "unique_id")
+        location, domain, minor, unique_id = (numbers.get(name, 0) for name in names)
         slot = f"{domain & 0xFFFFFFFF:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}"
         address = f"{slot}.{location & 7}"
         if address not in functions:  # some kernels write the number of a partition instead
             address = f"{slot}.0"
-        gpu = _VendorGpu(
+        parts = found.setdefault(address, [])
+        gpu = Device(
+            kind=DeviceKind.GPU,
+            index=0,
+            address=address,
+            partition=len(parts),
             names=(f"renderD{minor}",) if minor else (),
             uuid=f"GPU-{unique_id:016x}" if unique_id else "",
             ordinal=ordinal,
-            is_partition=True,
         )
-        found.setdefault(address, []).append(gpu)
+        parts.append(gpu)
         ordinal += 1
-    for address, gpus in found.items():
-        if len(gpus) == 1:  # the function itself has the name
-            found[address] = [gpus[0].replace(names=(), is_partition=False)]
+    for parts in found.values():
+        if len(parts) == 1:  # the function itself has the name
+            parts[0] = parts[0].replace(names=(), partition=None)
     return found
 
 
@@ -359,23 +313,19 @@ def find_denial(device: Device, directory: str, *, is_host: bool = False) -> str
     `directory` is /dev, or one like it. With `is_host`, missing files of NVIDIA are no reason.
     """
     paths = list(_files_of(device))
-    if not paths:
-        return "no driver that computes uses it"
     for path, mode in paths:
         file = f"{directory}/{path}"
-        if os.access(file, mode):
-            continue
-        is_made_later = is_host and path.startswith("nvidia")
-        try:
-            os.lstat(file)
-        except FileNotFoundError:
-            if is_made_later:
-                continue
-            return f"{file} does not exist"
-        except OSError:
-            pass
-        return f"no access to {file}"
-    return ""
+        if not os.access(file, mode):
+            try:
+                os.lstat(file)
+            except FileNotFoundError:
+                if is_host and path.startswith("nvidia"):
+                    continue
+                return f"{file} does not exist"
+            except OSError:
+                pass
+            return f"no access to {file}"
+    return "" if paths else "no driver that computes uses it"
 
 
 def is_on_host(root: Root, directory: str) -> bool:
@@ -388,17 +338,13 @@ def is_on_host(root: Root, directory: str) -> bool:
 def _files_of(device: Device) -> Iterator[tuple[str, int]]:
     """Yield the device files that programs open to compute on a GPU, below /dev, and how they open them."""
     both = os.R_OK | os.W_OK
-    has_own_file = any(_is_numbered(name, "nvidia") for name in device.names)
-    for name in device.names:
-        if _is_numbered(name, "nvidia"):
+    stems = {name: stem for name in device.names if (stem := name.rstrip("0123456789")) != name}
+    for name, stem in stems.items():
+        if stem == "nvidia":
             yield from (("nvidiactl", both), (name, both))
-        elif _is_numbered(name, "nvidia-cap"):
+        elif stem == "nvidia-cap":
             yield f"nvidia-caps/{name}", os.R_OK
-        elif _is_numbered(name, "renderD") and not has_own_file:
+        elif stem == "renderD" and "nvidia" not in stems.values():
             yield f"dri/{name}", both
     if device.vendor == AMD and device.ordinal is not None:
         yield "kfd", both
-
-
-def _is_numbered(name: str, stem: str) -> bool:
-    return name.startswith(stem) and name[len(stem) :].isdigit()

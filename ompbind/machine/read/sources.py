@@ -1,10 +1,12 @@
 """Read a machine from another topology source than this machine: a recording, file, description or sample.
 
-The content of a file decides what it is, not its name.
+The content of a file decides what it is, not its name. The sample machines are files that
+`ompbind topo --format json` has printed.
 """
 
 import json
 import os
+import pkgutil
 import stat
 from typing import Any
 
@@ -13,9 +15,26 @@ from ompbind.machine.model import Machine
 from ompbind.machine.read.linux import LIVE, read_recorded
 from ompbind.machine.read.lscpu import make_machine_from_lscpu, repair_json
 from ompbind.machine.read.root import DirectoryRoot
-from ompbind.machine.read.samples import SAMPLE, SAMPLES, read_sample
 from ompbind.machine.read.synthetic import parse_synthetic
 from ompbind.machine.read.topo_json import make_machine_from_json
+from ompbind.text import suggest_name
+
+SAMPLE = "sample:"
+"""The prefix of a topology source that names a sample machine."""
+
+SAMPLES = {
+    "two-sockets": "16 CPUs, 2 packages",
+    "four-gpus": "32 CPUs, 2 packages, 4 GPUs, 2 NICs",
+    "eight-nodes": "32 CPUs, 2 packages, 8 NUMA nodes, 4 GPUs",
+    "epyc-2p": "384 CPUs, 2 x AMD EPYC 9654",
+    "xeon-max-2p": "224 CPUs, 2 x Intel Xeon Max 9480, HBM as own nodes",
+    "dgx-a100": "256 CPUs, 8 NUMA nodes, 8 GPUs, 8 NICs",
+    "core-i9": "32 CPUs, hybrid: Intel Core i9-13900K",
+    "grace-2p": "144 CPUs, Arm: NVIDIA Grace CPU Superchip",
+    "power9-2p": "160 CPUs, IBM POWER9 with SMT4",
+    "z15-partition": "96 CPUs, IBM z15 with books and drawers",
+}
+"""A few words on each sample machine `sample_machines/NAME.json`; `docs/topology.md` describes them."""
 
 SYNTHETIC = "synthetic:"
 """The prefix of a topology source that describes a machine instead of naming a file."""
@@ -42,7 +61,7 @@ def read_other(source: str, *, devices: bool = False) -> Machine:
     if source.startswith(SYNTHETIC):
         return parse_synthetic(source.removeprefix(SYNTHETIC), source)
     if source.startswith(SAMPLE):
-        return read_sample(source, devices=devices)
+        return _read_sample(source, devices=devices)
     if os.path.isdir(source):
         return read_recorded(DirectoryRoot(source), devices=devices)
     path = "/dev/stdin" if source == "-" else source
@@ -61,9 +80,22 @@ def read_other(source: str, *, devices: bool = False) -> Machine:
     raise MachineError(f"{path!r} is not a topology source: {_describe_content(data)}", hint=HINT)
 
 
+def _read_sample(source: str, *, devices: bool) -> Machine:
+    """Read a sample machine. Raises MachineError with a similar name and all names."""
+    name = source.removeprefix(SAMPLE)
+    if name not in SAMPLES:
+        message = f"there is no sample machine {name!r}" if name else f"{source!r} lacks a name"
+        known = "; ".join(f"{SAMPLE}{known} ({summary})" for known, summary in SAMPLES.items())
+        near = suggest_name(name, SAMPLES)
+        question = f"did you mean {SAMPLE}{near}? Otherwise " if near else ""
+        raise MachineError(message, hint=f"{question}use one of: {known}")
+    data = pkgutil.get_data(__package__, f"sample_machines/{name}.json")
+    return make_machine_from_json(json.loads(data or b""), source, devices=devices)
+
+
 def complete_source(text: str) -> list[str]:
     """Return the topology sources that are no files; none for no text, so that files are completed."""
-    return [LIVE, SYNTHETIC, *(f"{SAMPLE}{sample.name}" for sample in SAMPLES)] if text else []
+    return [LIVE, SYNTHETIC, *(f"{SAMPLE}{name}" for name in SAMPLES)] if text else []
 
 
 def _read_file(path: str) -> bytes:
@@ -75,7 +107,7 @@ def _read_file(path: str) -> bytes:
         with open(path, "rb") as file:
             data = file.read(SIZE_LIMIT + 1)
     except FileNotFoundError as error:
-        hint = f"write {SAMPLE}{path}" if path in [sample.name for sample in SAMPLES] else HINT
+        hint = f"write {SAMPLE}{path}" if path in SAMPLES else HINT
         raise MachineError(f"topology source {path!r} does not exist", hint=hint) from error
     except (OSError, ValueError) as error:
         raise MachineError(f"cannot read the topology source {path!r}: {error}", hint=HINT) from error

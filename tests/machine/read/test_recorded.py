@@ -156,13 +156,13 @@ def test_all_functions_of_recordings_are_near_the_cpus_of_the_oracle(path):
     """This compares all PCI functions, not only devices, because the same rules apply to all."""
     oracle, machine = read_oracle(path), read(path)
     root = ArchiveRoot(path.read_bytes(), path.name)
-    functions = [function for function in read_functions(root) if function.address in oracle]
+    functions = {address: found for address, found in read_functions(root).items() if address in oracle}
     assert len(functions) >= 2
-    for function in functions:
-        near, expected = read_locality(root, function, machine)[0], oracle[function.address]["near"]
+    for address, directories in functions.items():
+        near, expected = read_locality(root, directories, machine)[0], oracle[address]["near"]
         known = (pair for (name, start), pair in REASONS.items()
-                 if name == name_of(path) and function.address.startswith(start))  # fmt: skip
-        assert (near, expected) == next(known, (CpuSet.from_list(expected), expected)), function
+                 if name == name_of(path) and address.startswith(start))  # fmt: skip
+        assert (near, expected) == next(known, (CpuSet.from_list(expected), expected)), address
 
 
 @pytest.mark.parametrize("path", sampled([path for path in XML + ARCHIVES if name_of(path) in ORACLES]))

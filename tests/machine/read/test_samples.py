@@ -1,6 +1,8 @@
 """The sample machines: what each has, that JSON keeps it, and plans for it."""
 
+import re
 from importlib import resources
+from pathlib import Path
 
 import pytest
 
@@ -10,11 +12,10 @@ from ompbind.errors import MachineError
 from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import Level
 from ompbind.machine.read import read_machine
-from ompbind.machine.read.samples import SAMPLE, SAMPLES
-from ompbind.machine.read.sources import complete_source
+from ompbind.machine.read.sources import SAMPLE, SAMPLES, complete_source
 from tests.tables import rows
 
-NAMES = [sample.name for sample in SAMPLES]
+NAMES = list(SAMPLES)
 
 
 def read(name):
@@ -59,6 +60,8 @@ def test_samples_are_those_of_the_table():
     assert [row[0] for row in COUNTS] == NAMES
     files = resources.files("ompbind.machine.read").joinpath("sample_machines").iterdir()
     assert {file.name.removesuffix(".json") for file in files} == set(NAMES)
+    page = (Path(__file__).parents[3] / "docs/topology.md").read_text()
+    assert re.findall(r"^\| `sample:(.+)` \| ", page, re.M) == ["NAME", *NAMES]
 
 
 def test_nodes_kinds_and_devices_are_those_of_the_real_machines():
@@ -88,7 +91,7 @@ def test_a_wrong_name_is_an_error_with_a_similar_name_first_and_all_names(source
     assert message in found.value.message
     assert found.value.hint.startswith(hint)
     if source.startswith(SAMPLE):
-        assert all(f"sample:{sample.name} ({sample.summary})" in found.value.hint for sample in SAMPLES)
+        assert all(f"sample:{name} ({words})" in found.value.hint for name, words in SAMPLES.items())
 
 
 def test_names_are_completed():
