@@ -11,7 +11,7 @@ from ompbind.commands.rank_variables import MASKED, is_secret, mask_word
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.inspection.verdict import OthersLoad
 from ompbind.machine.model import Machine
-from ompbind.machine.read.linux_numa import MemorySize
+from ompbind.machine.read.linux_topology import MemorySize
 from ompbind.planning.other_runs import LiveRun
 from ompbind.programs.command import Workload
 from ompbind.record import Record

@@ -24,8 +24,7 @@ from ompbind.inspection.verdict import CpuUsage, measure_others, read_own_usage
 from ompbind.launchers.launchers import LAUNCHERS
 from ompbind.machine.read import read_machine
 from ompbind.machine.read.linux_cgroup import read_limits
-from ompbind.machine.read.linux_cpus import CPU
-from ompbind.machine.read.linux_numa import MemorySize, read_memory_sizes
+from ompbind.machine.read.linux_topology import CPU, MemorySize, read_memory_sizes
 from ompbind.machine.read.root import DirectoryRoot, Root, parse_meminfo, whole_number
 from ompbind.planning.other_runs import LiveRun, find_other_runs
 from ompbind.procfs.reader import read_cpu_times

@@ -59,13 +59,6 @@ def _by_name(cores: Mapping[CoreKindName, Sequence[CoreTraits]], source: str) ->
     )
 
 
-def are_alike(machine: Machine) -> bool:
-    """Return whether all cores have as many hardware threads, and all L2 caches as many CPUs."""
-    return all(
-        len({len(domain.cpus) for domain in machine.at(level)}) <= 1 for level in (Level.CORE, Level.L2)
-    )
-
-
 def _by_topology(machine: Machine, traits: Sequence[CoreTraits]) -> tuple[CoreKind, ...]:
     """Infer the kinds of cores from hardware threads and L2 caches, as Intel's hybrid processors have them.
 
@@ -78,7 +71,7 @@ def _by_topology(machine: Machine, traits: Sequence[CoreTraits]) -> tuple[CoreKi
     agree. Offline or hidden CPUs and several packages could look alike, so they are not used.
     """
     has_all_cpus = not machine.offline and machine.online == CpuSet(range(len(machine.online)))
-    if are_alike(machine) or not has_all_cpus or len(machine.at(Level.PACKAGE)) > 1:
+    if not has_all_cpus or len(machine.at(Level.PACKAGE)) > 1:
         return ()
     cache_of = {cpu: cache.cpus for cache in machine.at(Level.L2) for cpu in cache.cpus}
     caches = [cache_of.get(core.cpus.first, EMPTY) for core in traits]

@@ -15,7 +15,7 @@ from ompbind.doctor.all_checks import CHECKS, run_checks
 from ompbind.doctor.checks_environment import BINDING_OPTIONS, BINDING_PACKAGES, BINDING_VARIABLES, RULES
 from ompbind.inspection.verdict import OthersLoad
 from ompbind.machine.devices import Device, DeviceKind
-from ompbind.machine.read.linux_numa import MemorySize
+from ompbind.machine.read.linux_topology import MemorySize
 from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS
 from ompbind.planning.other_runs import LiveRun
 from ompbind.programs.command import Workload

@@ -18,7 +18,7 @@ from ompbind.doctor.read import (
     read_memory,
     read_report_facts,
 )
-from ompbind.machine.read.linux_numa import MemorySize
+from ompbind.machine.read.linux_topology import MemorySize
 from ompbind.machine.read.root import DirectoryRoot
 from ompbind.planning.other_runs import LiveRun
 from tests.machines import Shape, write_tree

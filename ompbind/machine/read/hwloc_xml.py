@@ -192,8 +192,6 @@ def _read_nodes(
     """Return the NUMA nodes, and remarks; a machine without memories is one node 0.
 
     In version 1 a node without CPUs has an empty set. It is in the same group as the node that it is near to.
-    hwloc writes no object for a node whose memory it could not use. The objects around the CPUs of this node
-    still have its number in `complete_nodeset`.
     """
     memories, gpus, hidden = list[NumaMemory](), list[int](), list[int]()
     groups = ((obj, _cpus(obj)) for obj in objects if obj.get("type") == "Group")
@@ -216,11 +214,7 @@ def _read_nodes(
             memories.append(memory)
     if any(memory.memory_bytes for memory in memories):  # if any node has a size, no size means no memory
         memories = [memory.replace(memory_bytes=memory.memory_bytes or 0) for memory in memories]
-    known, unusable = CpuSet(number for number, _ in found), dict[int, CpuSet]()
-    for obj in objects:
-        nodes, cpus = _cpus(obj, "complete_nodeset"), _cpus(obj)
-        if cpus and len(nodes) == 1 and nodes.isdisjoint(known) and parse_cpuset(obj.get("nodeset")) == EMPTY:
-            unusable.setdefault(nodes.first, cpus)
+    unusable = _find_unusable_nodes(objects, CpuSet(number for number, _ in found))
     memories += (NumaMemory(number=number, locality=cpus) for number, cpus in unusable.items())
     remarks = []
     if hidden:
@@ -234,6 +228,19 @@ def _read_nodes(
         return (Node(number=0, cpus=online, memory_bytes=whole_number(size)),), remarks
     numbers = sorted(memory.number for memory in memories)
     return make_nodes(memories, online, _read_distances(tree, numbers)), remarks
+
+
+def _find_unusable_nodes(objects: Sequence[Element], known: CpuSet) -> dict[int, CpuSet]:
+    """Return the CPUs of NUMA nodes whose memory hwloc could not use: it writes no object for these nodes.
+
+    The objects around their CPUs still have the number of the node in `complete_nodeset`.
+    """
+    found: dict[int, CpuSet] = {}
+    for obj in objects:
+        nodes, cpus = _cpus(obj, "complete_nodeset"), _cpus(obj)
+        if cpus and len(nodes) == 1 and nodes.isdisjoint(known) and parse_cpuset(obj.get("nodeset")) == EMPTY:
+            found.setdefault(nodes.first, cpus)
+    return found
 
 
 def _read_distances(tree: Element, numbers: Sequence[int]) -> Mapping[tuple[int, int], int]:

@@ -7,8 +7,14 @@ from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.errors import MachineError
 from ompbind.machine.model import Level, Machine, Node, Partition, check_size, drop_repeated, make_domains
 from ompbind.machine.read.linux_cgroup import read_limits
-from ompbind.machine.read.linux_cpus import CPU, read_cache_sizes, read_domains, read_kinds, read_online
-from ompbind.machine.read.linux_numa import read_nodes
+from ompbind.machine.read.linux_topology import (
+    CPU,
+    read_cache_sizes,
+    read_domains,
+    read_kinds,
+    read_nodes,
+    read_online,
+)
 from ompbind.machine.read.root import DirectoryRoot, Root, keyed_lines, read_list
 from ompbind.procfs.parsers import status_value
 

@@ -28,7 +28,7 @@ from ompbind.machine.devices import (
     number_devices,
 )
 from ompbind.machine.model import Machine
-from ompbind.machine.read.linux_numa import GPU_DIRECTORY
+from ompbind.machine.read.linux_topology import GPU_DIRECTORY
 from ompbind.machine.read.root import Root, keyed_lines, numbered, read_set, whole_number
 
 _BUS = "sys/bus/pci/devices"
