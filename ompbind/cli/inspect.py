@@ -293,7 +293,7 @@ def _render_group(
         yield from _render_process(alike, width, shown_env, each, shares)
         first = alike[0]
         if memory_map := memory.get(first.pid):
-            parts = [f"{render_bytes(size)} on node {node}" for node, size in memory_map.anonymous_nodes]
+            parts = [f"{render_bytes(size)} on node {node}" for node, size in memory_map.nodes]
             parts += [f"policy {memory_map.policy}"] if memory_map.policy else []
             yield from [wrap_indented(f"    memory: {', '.join(parts)}", width)] if parts else []
         if first.unreadable:
@@ -449,7 +449,7 @@ def _make_process_record(process: ProcessState, memory: MemoryMap | None) -> dic
         "memory": memory
         and {
             "policy": memory.policy,
-            "nodes": [{"node": node, "bytes": size} for node, size in memory.anonymous_nodes],
+            "nodes": [{"node": node, "bytes": size} for node, size in memory.nodes],
         },
         "threads": [{**thread.as_dict(), "cpus": str(thread.cpus)} for thread in process.threads],
     }

@@ -2,9 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
-from itertools import chain
-from typing import Literal
+from collections.abc import Callable, Collection, Mapping
 
 from ompbind.record import Record
 from ompbind.text import clean_name
@@ -104,10 +102,7 @@ def status_value(status: str, key: str) -> str | None:
 
 
 def parse_environ(environ: bytes) -> dict[str, str]:
-    """Parse /proc/PID/environ into variables by name.
-
-    These are the variables at the start of the program; it may have overwritten them since.
-    """
+    """Parse /proc/PID/environ into the variables by name that a program was started with."""
     pairs = (pair.partition("=") for pair in environ.decode("utf-8", "surrogateescape").split("\0"))
     return {name: value for name, equals, value in pairs if equals}
 
@@ -152,10 +147,7 @@ def parse_command(cmdline: bytes) -> tuple[str, ...]:
 
 
 def parse_maps(maps: bytes, keep: Callable[[str], bool]) -> tuple[str, ...]:
-    """Parse /proc/PID/maps: return the paths of mapped files that `keep` accepts, each (device, inode) once.
-
-    A file that has replaced another under the same path counts as a second file.
-    """
+    """Parse /proc/PID/maps: return the paths of files that `keep` accepts, each (device, inode) once."""
     found: dict[tuple[str, str], str] = {}
     seen: set[str] = set()
     for line in maps.decode("utf-8", "surrogateescape").split("\n"):
@@ -171,7 +163,7 @@ def parse_maps(maps: bytes, keep: Callable[[str], bool]) -> tuple[str, ...]:
 def parse_run_delay_s(schedstat: bytes) -> float | None:
     """Parse /proc/PID/task/TID/schedstat: return the seconds that a thread was runnable and waited for a CPU.
 
-    None if the kernel does not count them (the file is empty or missing without CONFIG_SCHED_INFO).
+    None if the kernel does not count them (without CONFIG_SCHED_INFO).
     """
     words = schedstat.split()
     return int(words[1]) / 1e9 if len(words) == 3 else None
@@ -197,94 +189,45 @@ def parse_lock_holder(text: str, file: str) -> int | None:
 #
 #     7f00 bind:0-1 heap anon=3 dirty=3 N0=1 N1=2 kernelpagesize_kB=4
 #     ^    ^        ^                   ^                           ^
-#     address       kind                1 page on node 0            size of these pages
-#          policy
+#     address       heap, stack,        1 page on node 0            size of these pages
+#          policy   file=… or nothing
 #
 # A *policy* is the kernel's text: "default", "local", "bind:0-1", "prefer:0", "prefer (many):0-1",
 # "interleave:0-1", "weighted interleave:0-1", with flags as in "bind=static:0". See numa(7).
 
 
-MappingKind = Literal["heap", "stack", "anonymous", "file"]
-"""What a mapping holds; "anonymous" is memory without a file that is neither heap nor stack."""
-
-_POLICY = r"[0-9a-f]+ (.+?)(?: (?=file=|heap\b|stack\b|huge\b|\w+=\d)(.*))?"
+_MAPPING = r"[0-9a-f]+ (.+?)(?: (?=file=|heap\b|stack\b|huge\b|\w+=\d)(.*))?"
 _NODE = r"(?: |^)N(\d+)=(\d+)"
 _PAGE = r" kernelpagesize_kB=(\d+)"
 
 
-class MappingStats(Record):
-    """The mappings of a process of one kind with one policy, summed.
+class MemoryMap(Record):
+    """The memory of a process without that of files.
 
-    `count` is the number of mappings. `nodes` are (NUMA node, bytes) pairs in the order of nodes. Pages that
-    were never written are on no node.
+    `policy` is the policy of the process, read from its stack or else its heap, which have no policy of their
+    own; None if it has neither. `nodes` are (NUMA node, bytes) pairs in the order of nodes. Pages that were
+    never written are on no node.
     """
 
-    policy: str
-    kind: MappingKind
-    count: int
+    policy: str | None
     nodes: tuple[tuple[int, int], ...]
-
-
-class MemoryMap(Record):
-    """The memory of a process, one record for each policy and kind; none if the process is exiting."""
-
-    mappings: tuple[MappingStats, ...]
-
-    @property
-    def anonymous(self) -> tuple[MappingStats, ...]:
-        """The mappings without a file: heap, stacks and other anonymous memory."""
-        return tuple(mapping for mapping in self.mappings if mapping.kind != "file")
-
-    @property
-    def policies(self) -> tuple[str, ...]:
-        """The policies of mappings without a file, each once, the most frequent first."""
-        counts = Counter[str]()
-        for mapping in self.anonymous:
-            counts[mapping.policy] += mapping.count
-        return tuple(sorted(counts, key=lambda policy: (-counts[policy], policy)))
-
-    @property
-    def policy(self) -> str | None:
-        """The policy of the process, read from its stack or heap, which have no policy of their own."""
-        order = ("stack", "heap")
-        found = [mapping for mapping in self.anonymous if mapping.kind in order]
-        return min((order.index(mapping.kind), mapping.policy) for mapping in found)[1] if found else None
-
-    @property
-    def anonymous_nodes(self) -> tuple[tuple[int, int], ...]:
-        """Memory without a file: (NUMA node, bytes) pairs in the order of nodes."""
-        return _sum_by_node(mapping.nodes for mapping in self.anonymous)
 
 
 def parse_numa_maps(text: str) -> MemoryMap:
     """Parse the text of /proc/PID/numa_maps; malformed lines are skipped."""
-    found: dict[tuple[str, MappingKind], list[tuple[tuple[int, int], ...]]] = {}
-    for line in text.split("\n"):
-        match = re.fullmatch(_POLICY, line)
-        if match:
-            policy, rest = match[1], match[2] or ""
-            size = re.search(_PAGE, rest)
-            page_bytes = int(size[1]) * 1024 if size else 0
-            nodes = ((int(node), int(pages) * page_bytes) for node, pages in re.findall(_NODE, rest))
-            found.setdefault((policy, _parse_kind(rest)), []).append(tuple(nodes))
-    mappings = (
-        MappingStats(policy=policy, kind=kind, count=len(nodes), nodes=_sum_by_node(nodes))
-        for (policy, kind), nodes in sorted(found.items())
-    )
-    return MemoryMap(mappings=tuple(mappings))
+    policies, sizes = dict[str, str](), Counter[int]()
+    for match in (re.fullmatch(_MAPPING, line) for line in text.split("\n")):
+        rest = (match[2] or "") if match else ""
+        if match and not rest.startswith("file="):
+            policies.setdefault(rest.partition(" ")[0], match[1])
+            page = re.search(_PAGE, rest)
+            for node, pages in re.findall(_NODE, rest):
+                sizes[int(node)] += int(pages) * (int(page[1]) << 10 if page else 0)
+    policy = policies.get("stack", policies.get("heap"))
+    return MemoryMap(policy=policy, nodes=tuple(sorted(sizes.items())))
 
 
-def _parse_kind(rest: str) -> MappingKind:
-    word = rest.partition(" ")[0]
-    if word.startswith("file="):
-        return "file"
-    if word.startswith("stack"):  # kernels before 4.5 add the number of the thread
-        return "stack"
-    return "heap" if word == "heap" else "anonymous"
-
-
-def _sum_by_node(parts: Iterable[Iterable[tuple[int, int]]]) -> tuple[tuple[int, int], ...]:
-    total = Counter[int]()
-    for node, size in chain.from_iterable(parts):
-        total[node] += size
-    return tuple(sorted(total.items()))
+def parse_policy(line: str) -> str | None:
+    """Return the policy in a line of /proc/PID/numa_maps; None if it is malformed."""
+    match = re.fullmatch(_MAPPING, line)
+    return match[1] if match else None

@@ -23,6 +23,7 @@ from ompbind.procfs.parsers import (
     parse_lock_holder,
     parse_maps,
     parse_numa_maps,
+    parse_policy,
     parse_signals,
     parse_stat,
     status_value,
@@ -36,7 +37,6 @@ def read_file(path: str, directory: int | None = None) -> bytes:
     """Read a whole file of /proc; a path may be relative to an open `directory`. Raises OSError."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
     try:
-        # The kernel returns large files in pieces.
         return b"".join(iter(lambda: os.read(file, 1 << 16), b""))
     finally:
         os.close(file)
@@ -72,10 +72,7 @@ def read_processes() -> dict[int, Stat]:
     """Read /proc/PID/stat of all visible processes that have not exited, by PID; {} without /proc."""
     if not is_proc_of_pid_namespace():
         return {}
-    try:
-        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return {}
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     found = ((pid, _read_stat_in(f"/proc/{pid}")) for pid in pids)
     return {pid: stat for pid, stat in found if stat and stat.state not in EXITED_STATES}
 
@@ -120,9 +117,9 @@ def read_caught_signals(pid: int) -> set[int]:
 
 
 def read_children() -> set[int] | None:
-    """Return the PIDs of the children of this process; None if the kernel does not list them.
+    """Return the PIDs of the children of the initial thread; None if the kernel does not list them.
 
-    Read from /proc/PID/task/TID/children of the initial thread, which may miss children while others exit.
+    Some may be missing while others exit.
     """
     children = read_if_allowed(os.getpid(), f"task/{os.getpid()}/children")
     return None if children is None else set(map(int, children.split()))
@@ -164,13 +161,14 @@ def read_owner(pid: int) -> int | None:
         return None
 
 
-def read_lock_holder(major: int, minor: int, inode: int) -> int | None:
+def read_lock_holder(status: os.stat_result) -> int | None:
     """Return the process that has locked a file with flock, from /proc/locks; None if it is unknown."""
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
     try:
         data = read_file("/proc/locks") if is_proc_of_pid_namespace() else b""
     except OSError:
         return None
-    return parse_lock_holder(data.decode("ascii", "replace"), f"{major:02x}:{minor:02x}:{inode}")
+    return parse_lock_holder(data.decode("ascii", "replace"), f"{device}:{status.st_ino}")
 
 
 def read_mapped_files(pid: int | str, keep: Callable[[str], bool]) -> tuple[str, ...]:
@@ -199,8 +197,7 @@ def read_memory_policy(pid: int) -> str | None:
             line = file.read(160).partition(b"\n")[0]  # the policy is among these bytes
     except OSError:
         return None
-    mappings = parse_numa_maps(line.decode("utf-8", "replace")).mappings
-    return mappings[0].policy if mappings else None
+    return parse_policy(line.decode("utf-8", "replace"))
 
 
 def list_threads(pid: int) -> list[int]:
@@ -212,10 +209,7 @@ def list_threads(pid: int) -> list[int]:
 
 
 def read_affinity(tid: int) -> CpuSet:
-    """Return the affinity mask of a thread; empty if it does not exist.
-
-    Uses sched_getaffinity(2), which takes a tenth of the time of reading /proc/PID/status.
-    """
+    """Return the affinity mask of a thread; empty if it does not exist."""
     try:
         return CpuSet(os.sched_getaffinity(tid))
     except OSError:

@@ -24,6 +24,7 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
 from ompbind.cpuset import CpuSet
@@ -47,8 +48,7 @@ USER_CLAIMS_LIMIT = 1024  # claims of another user that are read
 USER_BYTES_LIMIT = 1 << 20  # bytes of these claims; a usual claim has a few hundred
 NEW_FILE_LIMIT_S = 60.0  # seconds after which a .new file counts as old
 
-_RESTARTS, _EXIT, _RANK_LINE = "restarts ", "exit ", "\nrank "
-_RESTART_DIGITS, _NO_EXIT = 12, "---"
+_RANK_LINE, _RESTART_DIGITS, _NO_EXIT = "\nrank ", 12, "---"
 _GROUPS_LIMIT = 1 << 12  # characters of the names of groups
 _SET_LIMIT = 5 * MAX_CPUS // 2  # characters of a set: every second CPU of the largest machine
 
@@ -96,7 +96,7 @@ _FIELDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
 def make_text(run: LiveRun) -> str:
     """Return the text of a run; lines of single ranks are left out if there are thousands."""
     head = [HEAD, *(f"{key} {getattr(run, name)}" for key, (name, _) in _FIELDS.items())]
-    head += [_RESTARTS + _render_restarts(run.restarts), _EXIT + _NO_EXIT]
+    head += [f"restarts {_render_restarts(run.restarts)}", f"exit {_NO_EXIT}"]
     ranks = [f"rank {rank} {cpus}" for rank, cpus in run.ranks]
     text = "\n".join([*head, *ranks, ""])
     fits = len(ranks) <= RANKS_LIMIT and len(text.encode()) <= TEXT_LIMIT
@@ -110,8 +110,7 @@ def _render_restarts(count: int) -> str:
 def parse_text(text: str, uid: int, *, with_ranks: bool = True) -> LiveRun | None:
     """Return the run in a text that the user `uid` has written; None if the text is not a valid claim.
 
-    It is not if a field is invalid, or if it has more than a machine can need. Planning needs no single
-    ranks: without `with_ranks` their lines are not parsed.
+    Without `with_ranks` the lines of ranks are not parsed.
     """
     if not with_ranks and text.endswith("\n"):
         text = text.partition(_RANK_LINE)[0].rstrip("\n") + "\n"
@@ -124,20 +123,17 @@ def parse_text(text: str, uid: int, *, with_ranks: bool = True) -> LiveRun | Non
         fields = {name: parse(values[key]) for key, (name, parse) in _FIELDS.items() if key in values}
         parts = (value.partition(" ") for key, value in pairs if key == "rank")
         ranks = tuple((_parse_number(number), _parse_cpus(cpus)) for number, _, cpus in parts)
-        restarts = _parse_number(values.get(_RESTARTS.strip(), "0"))
+        restarts = _parse_number(values.get("restarts", "0"))
         return LiveRun(uid=uid, ranks=ranks, restarts=restarts, **fields)
     except (TypeError, ValueError):  # a field is missing or invalid
         return None
 
 
 def list_claims(handle: int, suffixes: tuple[str, ...] = CLAIM_SUFFIXES) -> frozenset[str]:
-    """Return the file names of the claims in an open directory; raises OSError (EOVERFLOW) for too many.
-
-    The directory is read in pieces, up to these limits: other users may have filled it.
-    """
+    """Return the file names of the claims in an open directory; raises OSError (EOVERFLOW) for too many."""
     names: list[str] = []
     with os.scandir(handle) as entries:
-        for number, entry in enumerate(entries):
+        for number, entry in enumerate(entries):  # in pieces: other users may have filled the directory
             if entry.name.startswith(_PREFIX) and entry.name.endswith(suffixes):
                 names.append(entry.name)
             if len(names) > FILES_LIMIT:
@@ -176,17 +172,16 @@ def read_claims(handle: int, names: Collection[str], *, with_ranks: bool = True)
             if is_too_much and uid != os.geteuid():  # own claims that are stale must be removed
                 raise OSError(errno.EDQUOT, f"user {uid} has too many or too long claims")
             text, uid = _read_claim(name, handle)
+            if text is not None:
+                run = parse_text(text, uid, with_ranks=with_ranks)
+                if run is None:
+                    raise OSError(errno.EINVAL, f"no valid claim, of user {uid}")
+                found.append((run, name))
         except FileNotFoundError:
-            continue  # removed meanwhile
+            pass  # removed meanwhile
         except OSError as error:
             if not (name.endswith(NEW_SUFFIX) and isinstance(error, PermissionError)):  # incomplete
                 ignored.append((name, error.strerror or str(error)))
-            continue
-        run = parse_text(text, uid, with_ranks=with_ranks) if text is not None else None
-        if run:
-            found.append((run, name))
-        elif text is not None:
-            ignored.append((name, f"no valid claim, of user {uid}"))
     found.sort(key=lambda pair: (pair[0].started, pair[0].pid))
     runs, kept = tuple(run for run, _ in found), tuple(name for _, name in found)
     return ClaimList(runs=runs, names=kept, ignored=tuple(ignored))
@@ -194,14 +189,13 @@ def read_claims(handle: int, names: Collection[str], *, with_ranks: bool = True)
 
 def _check_file(status: os.stat_result) -> None:
     """Raise OSError unless a file may be a claim."""
-    why = ""
-    if not stat.S_ISREG(status.st_mode):
-        why = "not a regular file"
-    elif status.st_nlink != 1:
-        why = "a file with several names"
-    elif status.st_size > TEXT_LIMIT:
-        why = "too long"
-    if why:
+    reasons = {
+        "not a regular file": not stat.S_ISREG(status.st_mode),
+        "a file with several names": status.st_nlink != 1,
+        "too long": status.st_size > TEXT_LIMIT,
+    }
+    if any(reasons.values()):
+        why = next(why for why, is_so in reasons.items() if is_so)
         raise OSError(errno.EINVAL, f"{why}, of user {status.st_uid}")
 
 
@@ -238,23 +232,17 @@ def try_lock(file: int, how: int) -> bool:
 
 def _remove(path: str, handle: int | None = None) -> None:
     """Remove the file of a claim, unless it is removed already, or belongs to another user."""
-    try:
+    with suppress(OSError):
         os.unlink(path, dir_fd=handle)
-    except OSError:
-        pass
 
 
 class Claim:
-    """A registered claim: the open, locked file, and its path."""
+    """A registered claim: the open, locked file, its directory and its name."""
 
-    def __init__(self, file: int, path: str) -> None:
+    def __init__(self, file: int, directory: str, name: str) -> None:
         self._file = file
-        self._path = path
-
-    @property
-    def name(self) -> str:
-        """The name of its file."""
-        return os.path.basename(self._path)
+        self._directory = directory
+        self.name = name
 
     def keep_across_exec(self) -> None:
         """Keep the claim across exec, so that the command holds it for as long as it lives."""
@@ -262,26 +250,22 @@ class Claim:
 
     def publish_restarts(self, count: int) -> None:
         """Publish how often ranks of the run were restarted; does nothing on an error, as on a full disk."""
-        self._publish(_RESTARTS, _render_restarts(count))
+        self._publish("\nrestarts ", _render_restarts(count))
 
     def publish_exit(self, code: int) -> None:
         """Publish the exit code of the run before its release, for processes that have opened the claim."""
-        self._publish(_EXIT, f"{code:0{len(_NO_EXIT)}d}")
+        self._publish("\nexit ", f"{code:0{len(_NO_EXIT)}d}")
 
     def _publish(self, start: str, value: str) -> None:
-        try:
-            text, start = os.pread(self._file, TEXT_LIMIT, 0), f"\n{start}"
+        with suppress(OSError):
+            text = os.pread(self._file, TEXT_LIMIT, 0)
             os.pwrite(self._file, value.encode(), text.index(start.encode()) + len(start))
-        except OSError:
-            pass
 
     def release(self) -> None:
         """Remove the claim."""
-        _remove(self._path)
-        try:
+        _remove(os.path.join(self._directory, self.name))
+        with suppress(OSError):  # already closed
             os.close(self._file)
-        except OSError:  # already closed
-            pass
 
 
 _DESCRIPTORS = (700, 240, 60, 20, 3)
@@ -301,12 +285,10 @@ def write_claim(run: LiveRun, handle: int, directory: str, suffix: str = CLAIM_S
         os.rename(stem + NEW_SUFFIX, stem + suffix, src_dir_fd=handle, dst_dir_fd=handle)
         for lowest in _DESCRIPTORS:
             try:
-                moved = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, lowest)
-                return Claim(moved, os.path.join(directory, stem + suffix))
-            except OSError:  # above the limit of open files
-                if lowest == _DESCRIPTORS[-1]:
-                    raise
-        raise AssertionError
+                return Claim(fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, lowest), directory, stem + suffix)
+            except OSError as error:  # above the limit of open files
+                last = error
+        raise last
     except OSError:
         _remove(stem + NEW_SUFFIX, handle)
         raise
@@ -322,5 +304,5 @@ def open_claim(path: str) -> int:
 def read_exit(claim: int) -> int | None:
     """Return the exit code that the run of an open claim has published; None if it has published none."""
     text = os.pread(claim, TEXT_LIMIT, 0).decode("utf-8", "replace")
-    word = text.partition(f"\n{_EXIT}")[2].partition("\n")[0]
+    word = text.partition("\nexit ")[2].partition("\n")[0]
     return int(word) if word.isdecimal() else None

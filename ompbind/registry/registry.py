@@ -26,6 +26,7 @@ import pwd
 import stat
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from ompbind.commands.rank_variables import OMPBIND_RUN_ID
 from ompbind.cpuset import EMPTY, CpuSet, count, union
@@ -70,7 +71,7 @@ _STRICT = (Sharing.AVOID, Sharing.EXCLUSIVE)
 
 
 def make_run_identity(run_id: str) -> RunIdentity:
-    """Return the identity of this process for other runs; a rank of a launcher's job adds its rank."""
+    """Return the identity of this process for other runs."""
     return RunIdentity(
         run_id=run_id,
         pid=os.getpid(),
@@ -84,10 +85,9 @@ def make_run_identity(run_id: str) -> RunIdentity:
 def make_live_run(plan: Plan, identity: RunIdentity) -> LiveRun:
     """Return the run that is about to start, as other runs will see it."""
     index = identity.placement_index
-    if index is None:
-        ranks = tuple((placement.rank, placement.cpuset) for placement in plan.placements)
-    else:
-        ranks = ((identity.rank, plan.placements[index].cpuset),)
+    ranks = tuple((placement.rank, placement.cpuset) for placement in plan.placements)
+    if index is not None:
+        ranks = ((identity.rank, ranks[index][1]),)
     return _make_run(identity).replace(
         ranks=ranks,
         claimed=plan.used | plan.reserved,
@@ -102,8 +102,7 @@ def make_live_run(plan: Plan, identity: RunIdentity) -> LiveRun:
 def make_division(plan: Plan) -> str:
     """Return a short hash of the CPUs and devices of all ranks of a plan; "" if it has not several ranks.
 
-    It is also "" if a launcher has bound ranks outside of the plan: groups of ranks then have plans of their
-    own. The hash of numbers is equal in all processes.
+    Also "" if a launcher has bound ranks outside of the plan: groups of ranks then have plans of their own.
     """
     if len(plan.placements) <= 1 or plan.request.outside_ranks:
         return ""
@@ -111,7 +110,7 @@ def make_division(plan: Plan) -> str:
         (placement.cpus, tuple(placement.service_cpus), tuple(device.index for device in placement.devices))
         for placement in plan.placements
     )
-    return f"{hash(shares) & 0xFFFF_FFFF_FFFF_FFFF:x}"
+    return f"{hash(shares) & 0xFFFF_FFFF_FFFF_FFFF:x}"  # the hash of numbers is equal in all processes
 
 
 def _make_run(identity: RunIdentity) -> LiveRun:
@@ -164,10 +163,10 @@ class Registry:
                 if self._names:
                     self._read_claims()
         except ClaimError:
-            self.close()
+            self.__exit__()
             raise
         except OSError as error:
-            self.close()
+            self.__exit__()
             verb = "open" if self._sharing is Sharing.SHARE else "read live runs in"
             failure = _raise_or_describe(self._sharing, f"cannot {verb} {self._directory}", error)
             if error.errno == errno.EOVERFLOW:  # every user should know, not only readers of -v
@@ -177,7 +176,10 @@ class Registry:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        """Unlock the directory, so that other runs can plan."""
+        if self._handle >= 0:
+            os.close(self._handle)  # which unlocks it
+            self._handle = -1
 
     def register(self, plan: Plan) -> Claim | None:
         """Write the claim of a plan; None if this fails. Raises ClaimError instead if `sharing` is strict."""
@@ -223,19 +225,13 @@ class Registry:
         self._read_claims()
         return True
 
-    def close(self) -> None:
-        """Unlock the directory, so that other runs can plan."""
-        if self._handle >= 0:
-            os.close(self._handle)  # which unlocks it
-            self._handle = -1
-
     def _lock(self) -> None:
         """Wait until no other run that avoids others plans; raises ClaimError after a time limit."""
         give_up_at = time.monotonic() + LOCK_TIMEOUT_S
         while not try_lock(self._handle, fcntl.LOCK_EX):
             if time.monotonic() >= give_up_at:
                 status = os.fstat(self._handle)
-                pid = read_lock_holder(os.major(status.st_dev), os.minor(status.st_dev), status.st_ino)
+                pid = read_lock_holder(status)
                 owner = read_owner(pid) if pid else None
                 who = "another process" if owner is None else f"process {pid} of user {read_user(owner)}"
                 text = f"{who} has kept {self._directory} locked for {LOCK_TIMEOUT_S:g} s"
@@ -244,10 +240,21 @@ class Registry:
             time.sleep(0.002)
 
     def _read_claims(self) -> None:
+        """Read the claims; if `sharing` is strict, the other runs are those that the job's first rank found.
+
+        All ranks of a job must make one plan. CPUs that the job has claimed do not count for runs that
+        started later. CPUs that the first rank avoided are still avoided, even if their run has exited: they
+        count as a run without a name.
+        """
         found = read_claims(self._handle, self._names, with_ranks=False)
-        self._live = found.runs
-        self.occupied = select_other_runs(found.runs, self._identity, strict=self._sharing in _STRICT)
-        self.ignored = render_ignored(found.ignored, self._directory)
+        self._live, self.ignored = found.runs, render_ignored(found.ignored, self._directory)
+        self.occupied = find_other_runs(found.runs, self._identity)
+        if self.job_runs and self._sharing in _STRICT:
+            claimed = union(run.claimed for run in self.job_runs)
+            others = tuple(run.replace(claimed=run.claimed - claimed) for run in self.occupied)
+            free_now = union(run.avoided for run in self.job_runs) - union(run.claimed for run in others)
+            exited = self.job_runs[0].replace(run_id="", claimed=free_now)
+            self.occupied = (*others, exited) if free_now else others
 
 
 def _raise_or_describe(sharing: Sharing, what: str, error: OSError) -> str:
@@ -262,47 +269,24 @@ def _raise_or_describe(sharing: Sharing, what: str, error: OSError) -> str:
     return failure
 
 
-def select_other_runs(
-    runs: tuple[LiveRun, ...], identity: RunIdentity, *, strict: bool
-) -> tuple[LiveRun, ...]:
-    """Return the other runs; if `strict`, as the first rank of the same job found them.
-
-    All ranks of a job must make one plan. CPUs that the job has claimed do not count for runs that started
-    later. CPUs that the first rank avoided are still avoided, even if their run has exited. They are returned
-    as a run without a name.
-    """
-    others, job_runs = find_other_runs(runs, identity), find_job_runs(runs, identity)
-    if not (job_runs and strict):
-        return others
-    claimed, avoided = union(run.claimed for run in job_runs), union(run.avoided for run in job_runs)
-    others = tuple(run.replace(claimed=run.claimed - claimed) for run in others)
-    free_now = avoided - union(run.claimed for run in others)
-    return (*others, job_runs[0].replace(run_id="", claimed=free_now)) if free_now else others
-
-
 def find_claims_directory(env: Mapping[str, str]) -> str:
     """Return the directory of the claims of this machine, even if it cannot be used."""
-    chosen = env.get(DIRECTORY_VARIABLE)
-    try:
-        return os.path.abspath(chosen) if chosen else next(filter(_is_public, DIRECTORIES), DIRECTORIES[-1])
-    except OSError:  # a relative path, and the current directory was removed
-        return chosen or DIRECTORIES[-1]
-
-
-def _is_public(path: str) -> bool:
-    """Return whether all users can write to a directory: by its mode, as root may write everywhere."""
-    try:
-        mode = os.stat(path).st_mode
-    except OSError:
-        return False
-    return stat.S_ISDIR(mode) and bool(mode & stat.S_IWOTH) and os.access(path, os.W_OK | os.X_OK)
+    if chosen := env.get(DIRECTORY_VARIABLE):
+        with suppress(OSError):  # a relative path, and the current directory was removed
+            return os.path.abspath(chosen)
+        return chosen
+    for path in DIRECTORIES:
+        with suppress(OSError):
+            mode = os.stat(path).st_mode  # root may write everywhere
+            if stat.S_ISDIR(mode) and mode & stat.S_IWOTH and os.access(path, os.W_OK | os.X_OK):
+                return path
+    return DIRECTORIES[-1]
 
 
 def read_occupied(machine: Machine, request: Request) -> tuple[LiveRun, ...]:
-    """Return the other live runs of this machine, without a lock and without a claim of its own.
+    """Return the other live runs of this machine; none for a recorded machine or a request that shares CPUs.
 
-    A recorded machine has no live runs, and a request that shares CPUs needs none. Raises ClaimError if
-    claims cannot be read and `sharing` is strict.
+    Raises ClaimError if claims cannot be read and `sharing` is strict.
     """
     return try_read_occupied(machine, request)[0]
 
@@ -343,7 +327,11 @@ def render_ignored(ignored: Sequence[tuple[str, str]], directory: str) -> str:
 
 
 class RunInfo(Record):
-    """One live run, the name of its user, and the command line of its process (None if unknown)."""
+    """One live run, the name of its user, and the command line of its process.
+
+    `command` is None if the process has exited, is in another PID namespace, or if its pid now belongs to
+    another process.
+    """
 
     run: LiveRun
     user: str
@@ -354,18 +342,14 @@ _TOLERANCE_S = 2  # of the start time of a process: kernel ticks and the clock d
 
 
 def read_run_info(runs: Iterable[LiveRun]) -> tuple[RunInfo, ...]:
-    """Return each run with the name of its user and the command line of its process.
-
-    It is None if the process has exited, is in another PID namespace, or if its pid now belongs to another
-    process.
-    """
+    """Return each run with the name of its user and the command line of its process."""
     found = []
     for run in runs:
         words = None
         if run.pid_space == read_pid_namespace() and read_owner(run.pid) == run.uid:
-            age_s, words = read_age_s(run.pid), read_command_line(run.pid) or None
-            if age_s is None or age_s + _TOLERANCE_S < time.time() - run.started:
-                words = None
+            age_s = read_age_s(run.pid)
+            if age_s is not None and age_s + _TOLERANCE_S >= time.time() - run.started:
+                words = read_command_line(run.pid) or None
         found.append(RunInfo(run=run, user=read_user(run.uid), command=words))
     return tuple(found)
 

@@ -6,56 +6,45 @@ import sys
 
 import pytest
 
-from ompbind.procfs.parsers import MappingStats, MemoryMap, parse_numa_maps
+from ompbind.procfs.parsers import MemoryMap, parse_numa_maps, parse_policy
 from ompbind.procfs.reader import read_memory_map
+from tests.tables import rows
 
 MIB = 1 << 20
 
-# line, policy, kind, bytes per node
-LINES = [
-    ("", "default", "anonymous", {}),
-    ("default file=/usr/bin/head mapped=2 N0=2 kernelpagesize_kB=4", "default", "file", {0: 8192}),
-    ("bind:0-1 heap anon=3 N0=1 N1=2 kernelpagesize_kB=4", "bind:0-1", "heap", {0: 4096, 1: 8192}),
-    ("prefer (many):0,2 stack anon=3 N2=3 kernelpagesize_kB=64", "prefer (many):0,2", "stack", {2: 3 << 16}),
-    ("default stack:123 anon=1 N0=1 kernelpagesize_kB=4", "default", "stack", {0: 4096}),
-    ("weighted interleave=static:0-1 anon=1 N1=1 kernelpagesize_kB=4", "weighted interleave=static:0-1",
-     "anonymous", {1: 4096}),
-    ("bind=static|balancing:0 heap", "bind=static|balancing:0", "heap", {}),
-    ("interleave:0,64 file=/anon_hugepage\\040(deleted) huge anon=2 N0=1 N64=1 kernelpagesize_kB=2048",
-     "interleave:0,64", "file", {0: 2 * MIB, 64: 2 * MIB}),
-    ("default huge dirty=1 N0=1 kernelpagesize_kB=2048", "default", "anonymous", {0: 2 * MIB}),
-    ("default file=/tmp/N1=7\\040N2=3 mapped=1 N0=1 kernelpagesize_kB=4", "default", "file", {0: 4096}),
-    ("default file=/tmp/a\rb\x85c mapped=1 N1=1 kernelpagesize_kB=4", "default", "file", {1: 4096}),
-    ("default file=/tmp/heap\\075N3\\0754", "default", "file", {}),
-    ("default anon=1 swapcache=1 N1023=1 kernelpagesize_kB=4", "default", "anonymous", {1023: 4096}),
-]  # fmt: skip
+
+@pytest.mark.parametrize(("line", "policy", "is_own", "nodes"), rows("""
+    default                                                      | default                    |     | {}
+    default file=/bin/head mapped=2 N0=2 kernelpagesize_kB=4     | default                    |     | {}
+    bind:0-1 heap anon=3 N0=1 N1=2 kernelpagesize_kB=4           | bind:0-1          | yes | {0: 4096, 1: 8192}
+    prefer (many):0,2 stack anon=3 N2=3 kernelpagesize_kB=64     | prefer (many):0,2          | yes | {2: 196608}
+    weighted interleave=static:0 anon=1 N1=1 kernelpagesize_kB=4 | weighted interleave=static:0 |   | {1: 4096}
+    bind=static|balancing:0 heap                                 | bind=static|balancing:0    | yes | {}
+    local file=/a\\040(deleted) huge anon=2 N0=1 kernelpagesize_kB=2048 | local               |     | {}
+    default huge dirty=1 N0=1 kernelpagesize_kB=2048             | default                    |     | {0: 2097152}
+    default file=/a/N1=7\\040N2=3 mapped=1 N0=1 kernelpagesize_kB=4 | default                 |     | {}
+    default anon=1 swapcache=1 N1023=1 kernelpagesize_kB=4       | default                    |     | {1023: 4096}
+"""))  # fmt: skip
+def test_a_line_is_read(line, policy, is_own, nodes):
+    memory = parse_numa_maps(f"7f00 {line}\n")
+    assert parse_policy(f"7f00 {line}") == policy
+    assert (memory.policy, str(dict(memory.nodes))) == (policy if is_own else None, nodes)
 
 
-@pytest.mark.parametrize(("line", "policy", "kind", "nodes"), LINES)
-def test_a_line_is_read(line, policy, kind, nodes):
-    expected = MappingStats(policy=policy, kind=kind, count=1, nodes=tuple(nodes.items()))
-    assert parse_numa_maps(f"7f00 {line or 'default'}\n") == MemoryMap(mappings=(expected,))
-
-
-@pytest.mark.parametrize("text", ["", "\n", "7f00", "zz default\n", "7f00 \n"])
+@pytest.mark.parametrize("text", ["", "7f00", "zz default", "7f00 "])
 def test_malformed_lines_are_skipped(text):
-    assert parse_numa_maps(text) == MemoryMap(mappings=())
+    assert (parse_policy(text), parse_numa_maps(f"{text}\n")) == (None, MemoryMap(policy=None, nodes=()))
 
 
-def test_mappings_of_one_kind_with_one_policy_are_summed():
+def test_mappings_without_a_file_are_summed():
     memory = parse_numa_maps(
-        "1000 bind:1 file=/bin/sh mapped=2 N0=2 kernelpagesize_kB=4\n"
-        "2000 bind:1 heap anon=1 N1=1 kernelpagesize_kB=4\n"
-        "3000 bind:1 anon=1 N1=1 kernelpagesize_kB=4\n"
+        "1000 bind:1 file=/bin/sh\rmapped=2 N0=2 kernelpagesize_kB=4\n"
+        "2000 bind:0 heap anon=1 N1=1 kernelpagesize_kB=4\n"
         "4000 bind:1 anon=3 N0=1 N1=2 kernelpagesize_kB=4\n"
         "5000 interleave:0-1 anon=2 N0=1 N1=1 kernelpagesize_kB=4\n"
         "6000 bind:1 stack anon=1 N1=1 kernelpagesize_kB=4\n"
     )
-    summed = MappingStats(policy="bind:1", kind="anonymous", count=2, nodes=((0, 4096), (1, 12288)))
-    assert summed in memory.mappings
-    assert (memory.policies, memory.policy) == (("bind:1", "interleave:0-1"), "bind:1")
-    assert memory.anonymous_nodes == ((0, 8192), (1, 24576))
-    assert parse_numa_maps("1000 bind:1 anon=1 N1=1\n").policy is None, "the stack and the heap tell it"
+    assert memory == MemoryMap(policy="bind:1", nodes=((0, 8192), (1, 20480)))
 
 
 FILL = f"""
@@ -74,7 +63,6 @@ def test_the_memory_of_a_real_process_is_read_until_it_exits():
         process.stdout.readline()
         memory = read_memory_map(process.pid)
         process.communicate(b"\n")
-    assert memory.policy in memory.policies
-    assert sum(size for _, size in memory.anonymous_nodes) >= 8 * MIB
-    assert {mapping.kind for mapping in memory.mappings} == {"heap", "stack", "anonymous", "file"}
+    assert memory.policy
+    assert sum(size for _, size in memory.nodes) >= 8 * MIB
     assert read_memory_map(process.pid) is None

@@ -108,7 +108,7 @@ def read_domains(root: Root, online: CpuSet) -> tuple[dict[Level, Partition], li
         unknown = named("CPU", online - with_core)
         remarks.append(f"core siblings of {unknown} are unknown: assumed to have none")
     parts: dict[Level, Partition] = {**caches, Level.CORE: cores}
-    for level in _SIBLING_FILES.keys() - parts.keys():
+    for level in (level for level in _SIBLING_FILES if level is not Level.CORE):
         parts[level] = _read_siblings(root, online, level, with_core)
     clusters = parts[Level.CLUSTER]
     owner = {cpu: cpus for _, cpus in parts[Level.PACKAGE] for cpu in cpus} if clusters else {}
@@ -245,7 +245,7 @@ def _read_numbers(root: Root, cores: Sequence[CpuSet], name: str) -> list[int | 
 def read_nodes(root: Root, online: CpuSet) -> tuple[tuple[Node, ...], list[str]]:
     """Return the NUMA nodes by number, and remarks; a machine without NUMA files is one node 0.
 
-    A CPU that several nodes list belongs to the first of them. Nodes that are the memory of GPUs are excluded.
+    A CPU that several nodes list belongs to the first of them. Nodes that are memory of GPUs are excluded.
     """
     directories = numbered(root.names(NODE), "node")
     found = directories & (read_list(root, f"{NODE}/online") or directories) or directories
