@@ -240,7 +240,7 @@ class Registry:
             time.sleep(0.002)
 
     def _read_claims(self) -> None:
-        """Read the claims; if `sharing` is strict, the other runs are those that the job's first rank found.
+        """Read the claims; if `sharing` is strict, as the job's first rank found them.
 
         All ranks of a job must make one plan. CPUs that the job has claimed do not count for runs that
         started later. CPUs that the first rank avoided are still avoided, even if their run has exited: they

@@ -40,7 +40,7 @@ _FOR_VIRTUAL_MACHINES = ("vfio-pci", "pci-stub", "xen-pciback")
 """Drivers that reserve a function for a virtual machine."""
 
 Directories = tuple[str, ...]
-"""The directory of a PCI function, and those of the bridges above it, the nearest first."""
+"""The directories of a PCI function and of the bridges above it, the nearest first."""
 
 Names = Mapping[tuple[str, str], Sequence[str]]
 """What drivers call PCI functions, by (address, class)."""
