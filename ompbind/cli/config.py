@@ -9,7 +9,7 @@ from ompbind.cli.console import read_screen, write_stdout
 from ompbind.cli.option import Given, Option, Sources, ValueLevel, VerbContext
 from ompbind.cli.verb import Verb, make_format_option
 from ompbind.commands.rank_variables import mask_word
-from ompbind.planning.configuration import Configuration
+from ompbind.planning.request import Configuration
 from ompbind.report.plan_json import configuration_record
 from ompbind.report.text import Column, Screen, render_paragraph, render_table
 from ompbind.text import clean_line

@@ -17,7 +17,7 @@ from ompbind.cli.option import Given, Option, ValueLevel, VerbContext, find_sett
 from ompbind.cli.readers import read_group_name
 from ompbind.cli.suggestions import find_removed, suggest_word
 from ompbind.errors import ConfigurationError, OmpbindError, OptionError, PositionError
-from ompbind.planning.configuration import Configuration, IgnoredFile, UsedFile
+from ompbind.planning.request import Configuration, IgnoredFile, UsedFile
 from ompbind.record import Record
 from ompbind.report.text import clip
 from ompbind.text import suggest_name

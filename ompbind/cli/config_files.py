@@ -16,7 +16,7 @@ from enum import StrEnum
 
 from ompbind.errors import ConfigurationError
 from ompbind.execution.safe_files import read_trusted_users, render_owner
-from ompbind.planning.configuration import IgnoredFile
+from ompbind.planning.request import IgnoredFile
 from ompbind.record import Record
 
 FILE_NAME = "ompbind.toml"

@@ -18,7 +18,7 @@ from ompbind.cli import BINDING, CONFIGURATION, CPUS, DEVICES, GROUPS, PLANNING,
 from ompbind.cli.readers import one_of
 from ompbind.commands.rank_variables import mask_word
 from ompbind.errors import MaskError, OmpbindError, OptionError, PlanError, PositionError
-from ompbind.planning.configuration import Configuration
+from ompbind.planning.request import Configuration
 from ompbind.record import Record
 
 FILES = "file"

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ompbind.cli.option import Sources, VerbContext
 from ompbind.errors import OmpbindError
-from ompbind.planning.configuration import Configuration
-from ompbind.planning.request import Request, Sharing
+from ompbind.planning.request import Configuration, Request, Sharing
 from ompbind.record import Record
 
 if TYPE_CHECKING:

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator
 from ompbind.cpuset import CpuSet, named
 from ompbind.machine.model import Machine
 from ompbind.machine.nodes import find_closest
-from ompbind.planning.plan import MemoryPolicy, Note, Placement, Plan
+from ompbind.planning.plan import MemoryPolicy, Note, Placement, Plan, name_ranks
 from ompbind.planning.request import MemoryMode
 
-UNSET: str = "memory-unset"
-LIMITED: str = "memory-limited"
+UNSET, LIMITED = "memory-unset", "memory-limited"
 """Codes of notes: no policy is set, or it has not all nodes of the rank."""
 
 
@@ -37,10 +36,11 @@ def explain_memory(plan: Plan) -> Iterator[Note]:
     """Yield notes on memory that ranks do not have, or not from the requested nodes."""
     yield from _explain_needs(plan)
     machine, mode = plan.machine, plan.request.memory
-    is_local, remote = mode is MemoryMode.LOCAL, find_remote_cpus(plan)
+    is_local = mode is MemoryMode.LOCAL
+    remote = CpuSet(measure_remote_memory(machine)) & plan.used
     having = (rank for rank in plan.placements if is_local or rank.memory)
     if remote and (users := [rank for rank in having if not rank.cpuset.isdisjoint(remote)]):
-        text = f"{render_not_allowed(machine, remote)}: {_ranks(users)} with memory of other nodes"
+        text = f"{render_not_allowed(machine, remote)}: {name_ranks(users)} with memory of other nodes"
         yield Note(code="memory-remote" if is_local else LIMITED, text=text, warning=not is_local)
     if is_local:
         return
@@ -80,7 +80,7 @@ def _explain_needs(plan: Plan) -> Iterator[Note]:
 
 def render_not_allowed(machine: Machine, cpus: CpuSet) -> str:
     """Return the text about the NUMA nodes of CPUs with remote memory: their memory is not allowed."""
-    memory_of = map_memory(machine)
+    memory_of = _map_memory(machine)
     with_cpus = (node.number for node in machine.nodes if not node.cpus.isdisjoint(cpus))
     nodes = named("NUMA node", (near for number in with_cpus for near in memory_of[number]))
     return f"memory of {nodes} is not allowed (cpuset.mems: {machine.memory_allowed or 'none'})"
@@ -88,12 +88,8 @@ def render_not_allowed(machine: Machine, cpus: CpuSet) -> str:
 
 def make_unset_note(mode: MemoryMode, ranks: Iterable[Placement], reason: str) -> Note:
     """Return the warning that ranks will start without the requested memory policy."""
-    text = f"--memory {mode} will not be set for {_ranks(ranks)}: {reason}"
+    text = f"--memory {mode} will not be set for {name_ranks(ranks)}: {reason}"
     return Note(code=UNSET, text=text, warning=True)
-
-
-def _ranks(placements: Iterable[Placement]) -> str:
-    return named("rank", CpuSet(placement.rank for placement in placements))
 
 
 # The memory that the CPUs of each NUMA node may use: their own, or memory of other nodes.
@@ -106,18 +102,17 @@ UNKNOWN_DISTANCE = 255
 """The distance of a node that is not known; ACPI uses this number for nodes that cannot be reached."""
 
 
-def map_local_memory(machine: Machine) -> dict[int, tuple[int, ...]]:
-    """Map each NUMA node to the allowed nodes with its memory: itself, or the nearest nodes with memory."""
-    allowed = machine.memory_allowed
-    return {
-        number: tuple(node for node in nodes if allowed is None or node in allowed)
-        for number, nodes in map_memory(machine).items()
-    }
-
-
-def map_memory(machine: Machine) -> dict[int, tuple[int, ...]]:
+def _map_memory(machine: Machine) -> dict[int, tuple[int, ...]]:
     """Map each NUMA node to the nodes with its memory, allowed or not."""
     return {node.number: node.nearest if node.memory_bytes == 0 else (node.number,) for node in machine.nodes}
+
+
+def map_local_memory(machine: Machine) -> dict[int, tuple[int, ...]]:
+    """Map each NUMA node to the allowed nodes with its memory: itself, or the nearest nodes with memory."""
+    allowed, memory_of = machine.memory_allowed, _map_memory(machine)
+    if allowed is None:
+        return memory_of
+    return {number: tuple(node for node in nodes if node in allowed) for number, nodes in memory_of.items()}
 
 
 def map_remote_memory(machine: Machine) -> dict[int, dict[int, int]]:
@@ -125,14 +120,12 @@ def map_remote_memory(machine: Machine) -> dict[int, dict[int, int]]:
 
     These nodes are mapped to their distance. If no distance is known, they are all nodes with allowed memory.
     """
-    memory_of, local = map_memory(machine), map_local_memory(machine)
-    remote = [node for node in machine.nodes if memory_of[node.number] and not local[node.number]]
-    if not remote:
-        return {}
+    memory_of, local = _map_memory(machine), map_local_memory(machine)
     usable = [node.number for node in machine.nodes if node.number in local[node.number]]
     return {
         node.number: find_closest(node, machine.nodes, usable) or dict.fromkeys(usable, UNKNOWN_DISTANCE)
-        for node in remote
+        for node in machine.nodes
+        if memory_of[node.number] and not local[node.number]
     }
 
 
@@ -145,9 +138,3 @@ def measure_remote_memory(machine: Machine) -> dict[int, int]:
         if node.number in remote
         for cpu in node.cpus
     }
-
-
-def find_remote_cpus(plan: Plan) -> CpuSet:
-    """Return the CPUs of the ranks that use remote memory."""
-    remote = CpuSet(measure_remote_memory(plan.machine))
-    return remote & plan.used if remote else remote

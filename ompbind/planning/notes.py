@@ -14,7 +14,7 @@ from ompbind.planning.allocation import divide_service
 from ompbind.planning.memory import explain_memory
 from ompbind.planning.other_runs import find_shared_cpus, render_occupancy
 from ompbind.planning.placing import Cores
-from ompbind.planning.plan import Note, Placement, Plan, find_unbalanced
+from ompbind.planning.plan import Note, Plan, find_unbalanced, name_ranks
 from ompbind.planning.request import Sharing
 from ompbind.planning.runtimes import counts_by_mask, explain_runtime
 from ompbind.planning.strategies import STRATEGIES
@@ -36,24 +36,16 @@ class Subject(Record):
 
 def explain(plan: Plan) -> list[Note]:
     """Return all notes of a plan; of a run with groups, the notes that are not on one of the groups."""
-    subjects: Iterable[Subject] = _SUBJECTS
-    if plan.groups or plan.request.group:
-        subjects = (subject for subject in _SUBJECTS if subject.of_run == bool(plan.groups))
+    has_groups = bool(plan.groups or plan.request.group)
     return [
         text if isinstance(text, Note) else Note(code=subject.code, text=text, warning=subject.warning)
-        for subject in subjects
+        for subject in _SUBJECTS
+        if not has_groups or subject.of_run == bool(plan.groups)
         for text in subject.texts(plan)
     ]
 
 
-def _ranks(placements: Iterable[Placement]) -> str:
-    """Return the numbers of some ranks for a message, "" if there are none."""
-    ranks = CpuSet(placement.rank for placement in placements)
-    return named("rank", ranks) if ranks else ""
-
-
 def _list_compat(plan: Plan) -> Iterator[str]:
-    """Yield how variables of other programs were read (--compat)."""
     if (compat := plan.request.compat) is None:
         return
     yield from (*compat.read, *compat.others)
@@ -64,8 +56,10 @@ def _list_compat(plan: Plan) -> Iterator[str]:
             yield compat.divided  # several ranks share a domain
 
 
+# CPUs that are excluded by default have a note of their own: `_list_excluded`.
+
+
 def _list_idle_siblings(plan: Plan) -> Iterator[str]:
-    """Yield idle hardware threads on cores of ranks; CPUs that are excluded by default have another note."""
     request = plan.request
     idle = plan.machine.table.whole(plan.used) & plan.idle - plan.machine.excluded_by_default
     if idle and request.smt != "all" and request.mask is None:
@@ -73,7 +67,6 @@ def _list_idle_siblings(plan: Plan) -> Iterator[str]:
 
 
 def _list_idle_cores(plan: Plan) -> Iterator[str]:
-    """Yield idle cores; cores whose CPUs are excluded by default have another note."""
     idle = plan.idle - plan.machine.excluded_by_default
     if plan.has_devices and not plan.groups:
         from ompbind.planning.devices.notes import find_far_idle_cpus  # noqa: PLC0415 - door: devices
@@ -92,8 +85,8 @@ def _list_excluded(plan: Plan) -> Iterator[str]:
     excluded = plan.idle & machine.excluded_by_default & union(map(_find_requested, plan.parts))
     excluded -= machine.table.whole(plan.used) - machine.isolated_siblings
     if excluded:
-        names = [name for name, cpus in machine.exclusion_reasons if not cpus.isdisjoint(excluded)]
-        reason = " or ".join(names) or "in cores with isolated CPUs"
+        reasons = [name for name, cpus in machine.exclusion_reasons if not cpus.isdisjoint(excluded)]
+        reason = " or ".join(reasons) or "in cores with isolated CPUs"
         yield f"not used because {reason}: {named('CPU', excluded)} (-m uses CPUs that it names by number)"
 
 
@@ -119,39 +112,32 @@ def _list_unbalanced(plan: Plan) -> Iterator[Note]:
         if len(placement.places) < max(2, min(placement.threads, len(placement.cpus)))
         or any(len(place) > 1 for place in placement.places[1:])
     ]
-    if not unbound:
+    if unbound:
+        is_alone = plan.request.processes_per_rank > 1 or all(placement.threads == 1 for placement in found)
+        remedy = "start one rank per CPU" if is_alone else "--bind thread binds each OpenMP thread to one CPU"
+        text += f"threads of {name_ranks(unbound)} share CPUs while others stay idle ({remedy})"
+    else:
         text += f"OpenMP threads are bound to one CPU each (--bind {plan.request.bind}); other threads and"
         text += " child processes stay on the first CPU of their rank"
         if any(placement.service_cpus for placement in found):
             text += ", not on its service CPUs"
-        yield Note(code="isolated", text=text)
-        return
-    is_alone = plan.request.processes_per_rank > 1 or all(placement.threads == 1 for placement in found)
-    remedy = "start one rank per CPU" if is_alone else "--bind thread binds each OpenMP thread to one CPU"
-    text += f"threads of {_ranks(unbound)} share CPUs while others stay idle ({remedy})"
-    yield Note(code="isolated", text=text, warning=True)
+    yield Note(code="isolated", text=text, warning=bool(unbound))
 
 
 _UNREPORTED = "this machine does not report kinds of cores: "
 
 
-def _list_core_kinds(plan: Plan) -> Iterator[str]:
-    """Yield how kinds of cores are known that the machine does not report."""
-    requested, machine = plan.request.core_kind, plan.machine
-    kinds = [kind for kind in machine.kinds if not kind.cpus.isdisjoint(plan.used)]
-    if kinds and (facts := kinds[0].inferred_from) and (requested != "all" or len(kinds) > 1):
-        yield f"{_UNREPORTED}they are inferred from {facts}"
-    elif requested != "all" and not machine.kinds:
-        yield f"{_UNREPORTED}--core-kind {requested} excludes no core"
-
-
-def _list_mixed_kinds(plan: Plan) -> Iterator[str]:
-    """Yield the ranks on cores of different speed."""
-    used = plan.used
+def _list_kinds(plan: Plan) -> Iterator[Note]:
+    """Yield how kinds of cores are known that the machine does not report, and ranks on several kinds."""
+    requested, used = plan.request.core_kind, plan.used
     kinds = [kind for kind in plan.machine.kinds if not kind.cpus.isdisjoint(used)]
+    if kinds and (facts := kinds[0].inferred_from) and (requested != "all" or len(kinds) > 1):
+        yield Note(code="core-kind", text=f"{_UNREPORTED}they are inferred from {facts}")
+    elif requested != "all" and not plan.machine.kinds:
+        yield Note(code="core-kind", text=f"{_UNREPORTED}--core-kind {requested} excludes no core")
     if len(kinds) < 2:
         return
-    mixed = _ranks(
+    mixed = name_ranks(
         placement
         for placement in plan.placements
         if sum(not kind.cpus.isdisjoint(placement.compute) for kind in kinds) > 1
@@ -159,11 +145,12 @@ def _list_mixed_kinds(plan: Plan) -> Iterator[str]:
     cpus_by_kind = "; ".join(f"{kind.name}: {named('CPU', kind.cpus & used)}" for kind in kinds)
     remedy = " (--core-kind selects one kind)" if len({kind.name for kind in kinds}) > 1 else ""
     who = f" in {mixed}" if mixed else ", ranks differ"
-    yield f"several kinds of cores{who}; slower cores finish later{remedy}: {cpus_by_kind}"
+    text = f"several kinds of cores{who}; slower cores finish later{remedy}: {cpus_by_kind}"
+    yield Note(code="mixed-kinds", text=text)
 
 
 def _list_crossing(plan: Plan) -> Iterator[str]:
-    if ranks := _ranks(placement for placement in plan.placements if len(placement.nodes) > 1):
+    if ranks := name_ranks(placement for placement in plan.placements if len(placement.nodes) > 1):
         alone = " (-n auto -s nodes starts a rank on each node, -m node:0 uses only one)"
         yield f"on more than one NUMA node: {ranks}{alone if plan.request.ranks == 1 else ''}"
 
@@ -172,7 +159,6 @@ _QUOTA_RANKS = "quota-ranks"
 
 
 def _list_quota(plan: Plan) -> Iterator[Note]:
-    """Warn of more ranks or threads than CPUs in the CPU quota, and of threads that it limits."""
     throttling = find_throttling(plan)
     limited = CpuSet(
         placement.threads
@@ -190,12 +176,12 @@ def _list_quota(plan: Plan) -> Iterator[Note]:
 def find_throttling(plan: Plan) -> list[Note]:
     """Return the notes on more ranks and on more threads than CPUs in the CPU quota."""
     quota, placements, outside = plan.machine.quota, plan.placements, plan.request.outside_ranks
-    notes: list[Note] = []
     if quota is None:
-        return notes
+        return []
     ranks = len(placements) + outside
     threads = sum(placement.threads for placement in placements) + outside * placements[0].threads
     is_quota = f"the CPU quota of the cgroup is {quota:g}"
+    notes: list[Note] = []
     if ranks > max(quota, 1):
         text = f"{is_quota}, which is too little for {count(ranks, 'rank')}: they will be throttled"
         text += " (start fewer ranks, or raise the quota)"
@@ -207,7 +193,6 @@ def find_throttling(plan: Plan) -> list[Note]:
 
 
 def _list_job_cpus(plan: Plan) -> Iterator[str]:
-    """Yield the number of CPUs of the job that limits the plan."""
     job = plan.request.job_cpus
     if job is None:
         return
@@ -230,38 +215,32 @@ def _list_oversubscribed(plan: Plan) -> Iterator[str]:
     text = dict(plan.request.user_variables).get(_THREADS, "").partition(",")[0].strip()
     own = int(text) if text.isdecimal() and len(text) < _DIGITS else 0
     threads = max(placement.threads for placement in plan.placements)
-    if ranks := _ranks(p for p in plan.placements if max(p.threads, own) > len(p.cpus)):
+    if ranks := name_ranks(p for p in plan.placements if max(p.threads, own) > len(p.cpus)):
         remedy = f"{_THREADS} of --env or --keep-env" if own > threads else "--threads"
         yield f"more threads than CPUs in {ranks}: they will wait for each other (lower {remedy})"
     processes = plan.request.processes_per_rank
-    if ranks := _ranks(placement for placement in plan.placements if placement.threads < processes):
+    if ranks := name_ranks(placement for placement in plan.placements if placement.threads < processes):
         text = f"{processes} processes are more than the threads of {ranks}: they will wait for each other"
         yield f"{text} (start fewer processes, or fewer ranks)"
 
 
-def _list_counts_by_mask(plan: Plan) -> Iterator[str]:
+def _list_counts(plan: Plan) -> Iterator[Note]:
+    """Yield whether the numbers of threads are set, which libraries of Python also read for workers."""
+    request, variables = plan.request, "OMP_NUM_THREADS and similar variables are"
+    is_python = request.workload is not None and request.workload.is_python_program
+    divides = request.compat is not None or request.processes_per_rank > 1
     if any(counts_by_mask(plan, placement) for placement in plan.placements):
-        yield (
-            "OMP_NUM_THREADS and similar variables are not set: libraries of Python count the CPUs of their "
-            "rank, and joblib, Dask and Ray divide these among worker processes (-t sets the variables)"
+        text = (
+            f"{variables} not set: libraries of Python count the CPUs of their rank, and joblib, Dask and Ray"
         )
-
-
-def _list_set_counts(plan: Plan) -> Iterator[str]:
-    workload = None if plan.request.compat else plan.request.workload
-    counted = any(counts_by_mask(plan, placement) for placement in plan.placements)
-    is_python = workload is not None and workload.is_python_program
-    if not is_python or counted or plan.request.processes_per_rank > 1:
-        return
-    if any(placement.threads > 1 for placement in plan.placements):
-        yield (
-            "OMP_NUM_THREADS and similar variables are set: each worker of joblib, Dask and Ray will have "
-            "as many threads (--processes-per-rank divides the threads)"
-        )
+        text += " divide these among worker processes (-t sets the variables)"
+        yield Note(code="threads-by-mask", text=text)
+    elif is_python and not divides and any(placement.threads > 1 for placement in plan.placements):
+        text = f"{variables} set: each worker of joblib, Dask and Ray will have as many threads"
+        yield Note(code="threads-set", text=f"{text} (--processes-per-rank divides the threads)")
 
 
 def _list_shared_cores(plan: Plan) -> Iterator[str]:
-    """Yield ranks that share cores, unless the strategy gives the same cores to all ranks."""
     if STRATEGIES[plan.request.effective_strategy].overlapping:
         return
     core_of = plan.machine.table.core_of
@@ -274,7 +253,6 @@ def _list_shared_cores(plan: Plan) -> Iterator[str]:
 
 
 def _list_overlaps(plan: Plan) -> Iterator[str]:
-    """Yield the CPUs of the plan that other runs use too."""
     shared = find_shared_cpus(plan.machine, plan.occupied, plan.used | plan.reserved)
     if shared and plan.request.sharing is Sharing.WARN:
         text = f"{render_occupancy(plan.machine, plan.occupied, shared)}: threads will compete for CPUs"
@@ -282,7 +260,6 @@ def _list_overlaps(plan: Plan) -> Iterator[str]:
 
 
 def _list_avoided(plan: Plan) -> Iterator[str]:
-    """Yield the CPUs that the plan avoids because of other runs."""
     if plan.machine.source != "live" and not plan.occupied:
         if plan.request.sharing in (Sharing.AVOID, Sharing.EXCLUSIVE):
             yield f"--{plan.request.sharing} has no effect: live runs are known only on the live machine"
@@ -291,21 +268,18 @@ def _list_avoided(plan: Plan) -> Iterator[str]:
 
 
 def _list_missing_service(plan: Plan) -> Iterator[str]:
-    """Yield ranks without their optional service CPUs."""
     wanted = zip(plan.placements, divide_service(plan.request, len(plan.placements)), strict=True)
-    ranks = _ranks(placement for placement, number in wanted if len(placement.service_cpus) < number)
+    ranks = name_ranks(placement for placement, number in wanted if len(placement.service_cpus) < number)
     if ranks and plan.request.service_optional:
         yield f"too few CPUs for service CPUs in {ranks}: other threads use the CPUs that compute"
 
 
 def _list_service_workers(plan: Plan) -> Iterator[str]:
     """Yield ranks whose OpenMP workers may use service CPUs, although they are to be bound."""
-    ranks = _ranks(
-        placement
-        for placement in plan.placements
-        if placement.service_cpus
-        and placement.threads > 1
-        and not any(place == placement.compute for place in placement.places)
+    ranks = name_ranks(
+        rank
+        for rank in plan.placements
+        if rank.service_cpus and rank.threads > 1 and rank.compute not in rank.places
     )
     if ranks and plan.request.effective_bind is Bind.RANK and plan.machine.bindable:
         reason = "OMP_PLACES is too long for some runtimes"
@@ -315,7 +289,7 @@ def _list_service_workers(plan: Plan) -> Iterator[str]:
 
 
 def _list_long_places(plan: Plan) -> Iterator[str]:
-    ranks = _ranks(placement for placement in plan.placements if not placement.places)
+    ranks = name_ranks(placement for placement in plan.placements if not placement.places)
     if ranks and plan.binding.syntax is not BindingSyntax.UNBOUND and plan.machine.bindable:
         text = f"OMP_PLACES of {ranks} is too long for some runtimes"
         yield f"{text}: threads will not be bound (--bind rank is shorter)"
@@ -350,16 +324,14 @@ _SUBJECTS = (
     Subject(code="idle", texts=_list_idle_cores, of_run=True),
     Subject(code="set-apart", texts=_list_excluded, of_run=True),
     Subject(texts=_list_unbalanced),
-    Subject(code="core-kind", texts=_list_core_kinds),
-    Subject(code="mixed-kinds", texts=_list_mixed_kinds),
+    Subject(texts=_list_kinds),
     Subject(code="crosses-nodes", texts=_list_crossing),
     Subject(texts=_load_device_notes),
     Subject(texts=explain_memory),
     Subject(texts=_list_quota, of_run=True),
     Subject(code="job-cpus", texts=_list_job_cpus, warning=True),
     Subject(code="oversubscribed", texts=_list_oversubscribed, warning=True),
-    Subject(code="threads-by-mask", texts=_list_counts_by_mask),
-    Subject(code="threads-set", texts=_list_set_counts),
+    Subject(texts=_list_counts),
     Subject(code="shared-cores", texts=_list_shared_cores),
     Subject(code="overlaps-run", texts=_list_overlaps, warning=True, of_run=True),
     Subject(code="avoided", texts=_list_avoided, of_run=True),

@@ -5,9 +5,9 @@ of all ranks of the job on its machine: ranks that start later must still find t
 contend wherever they occupy the same core: its hardware threads share its execution units.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
-from ompbind.cpuset import EMPTY, CpuSet, named, union
+from ompbind.cpuset import EMPTY, CpuSet, join_words, named, union
 from ompbind.errors import PlanError
 from ompbind.machine.model import Machine
 from ompbind.planning.request import Request, Sharing
@@ -21,16 +21,15 @@ NAMED_RUNS = 3
 class LiveRun(Record):
     """One live run, or one live rank of a launcher's job; `started` is in seconds since the epoch.
 
-    `ranks` are (rank, its CPUs). `claimed` are all CPUs that other runs should not use. `avoided` are the
-    CPUs that it did not use because other runs occupied their cores when it was planned. `parent_run_id` is
-    the run in which it was started, "" if none. `pid_space` is the inode number of the PID namespace of
-    `pid`, 0 if unknown. `bind` is the binding mode of its ranks, "" if unknown. `restarts` is how often ranks
-    were restarted so far. `configuration` is the digest of the configuration files that it has read, "" if
-    none. `division` is equal for ranks of a job that have divided the CPUs of this machine in the same way,
-    "" if the rank has a plan of its own. `groups` are the names of its groups, each with its number of ranks:
-    "server 1, load 4". `wanted` are the CPUs of the cores that it may get, if it waits
-    until CPUs are free; it then claims none. `is_session`: it is a session of bench, which claims the CPUs of
-    all its candidates and lists no ranks.
+    `ranks` are (rank, its CPUs). `claimed` are all CPUs that other runs should not use, `avoided` the CPUs
+    that it did not use because other runs occupied their cores when it was planned. `parent_run_id` is the
+    run in which it was started. `pid_space` is the inode number of the PID namespace of `pid`, 0 if unknown.
+    `bind` is the binding mode of its ranks, `restarts` how often ranks were restarted so far, and
+    `configuration` the digest of its configuration files. `division` is equal for ranks of a job that have
+    divided the CPUs of this machine in the same way, "" if the rank has a plan of its own. `groups` are the
+    names of its groups, each with its number of ranks: "server 1, load 4". `wanted` are the CPUs of the cores
+    that it may get, if it waits until CPUs are free; it then claims none. A session of bench (`is_session`)
+    claims the CPUs of all its candidates and lists no ranks.
     """
 
     run_id: str
@@ -52,9 +51,8 @@ class LiveRun(Record):
 
 
 class RunIdentity(Record):
-    """The identity of the run that is about to start.
+    """The identity of the run that is about to start, in the run `parent_run_id`, "" for none.
 
-    `parent_run_id` is the run in which it starts, "" if none.
     Under a launcher it is one rank of a job: `rank` is its number, `placement_index` the index of its
     placement in the plan for all ranks of this machine. Otherwise `placement_index` is None: the run has all
     placements.
@@ -68,6 +66,11 @@ class RunIdentity(Record):
     placement_index: int | None = None
     rank: int = 0
     pid_space: int = 0
+
+    def is_same_job(self, run: LiveRun) -> bool:
+        """Return whether a live run is a rank of the same launcher's job."""
+        is_job_rank = self.placement_index is not None
+        return is_job_rank and (run.run_id, run.uid) == (clean_name(self.run_id), self.uid)
 
 
 def find_avoided(machine: Machine, request: Request, runs: Sequence[LiveRun]) -> CpuSet:
@@ -100,48 +103,25 @@ def render_occupancy(machine: Machine, runs: Iterable[LiveRun], cpus: CpuSet) ->
     """
     runs = [run for run in runs if not machine.table.whole(run.claimed).isdisjoint(cpus)]
     where = "in use" if not union(run.claimed for run in runs).isdisjoint(cpus) else "on cores in use"
-    text = f"{named('CPU', cpus)} {'is' if len(cpus) == 1 else 'are'} {where} by "
     pids = {run.run_id: run.pid for run in reversed(runs)}
     names = list(dict.fromkeys(run.run_id for run in runs if run.run_id))
-    if not names:
-        return text + "a run that has exited since the first rank of this job was planned"
     users = [f"run {name} (pid {pids[name]})" for name in names[:NAMED_RUNS]]
     users += [f"{len(names) - NAMED_RUNS} more"] if len(names) > NAMED_RUNS else []
-    *some, last = users
-    return text + (f"{', '.join(some)} and {last}" if some else last)
+    by = join_words(users or ["a run that has exited since the first rank of this job was planned"])
+    return f"{named('CPU', cpus)} {'is' if len(cpus) == 1 else 'are'} {where} by {by}"
 
 
 def find_other_runs(runs: Iterable[LiveRun], identity: RunIdentity) -> tuple[LiveRun, ...]:
     """Return the runs that could contend with a new run: all but the runs it starts in and its own job."""
     runs = tuple(runs)
-    ancestors = set(_find_ancestors(runs, identity))
-    own = (
-        run
-        for run in runs
-        if (run.run_id in ancestors and run.uid == identity.uid) or _is_same_job(run, identity)
-    )
-    own_ids = set(map(id, own))
-    return tuple(run for run in runs if id(run) not in own_ids)
+    ancestors, new = set[str](), {clean_name(identity.parent_run_id)}
+    while new := new - ancestors - {""}:  # the parent run, its parent run, and so on
+        ancestors |= new
+        new = {run.parent_run_id for run in runs if run.run_id in new and run.uid == identity.uid}
+    around = {id(run) for run in runs if run.run_id in ancestors and run.uid == identity.uid}
+    return tuple(run for run in runs if not (id(run) in around or identity.is_same_job(run)))
 
 
 def find_job_runs(runs: Iterable[LiveRun], identity: RunIdentity) -> tuple[LiveRun, ...]:
     """Return the live ranks of the same launcher's job; none if the new run is no rank of a job."""
-    return tuple(run for run in runs if _is_same_job(run, identity))
-
-
-def _is_same_job(run: LiveRun, identity: RunIdentity) -> bool:
-    is_job_rank = identity.placement_index is not None
-    return is_job_rank and (run.run_id, run.uid) == (clean_name(identity.run_id), identity.uid)
-
-
-def _find_ancestors(runs: tuple[LiveRun, ...], run: RunIdentity) -> Iterator[str]:
-    """Yield the run id of the parent run, of its parent run, and so on; all of them of one user."""
-    known, new = set[str](), {clean_name(run.parent_run_id)} - {""}
-    while new:
-        yield from new
-        known |= new
-        new = (
-            {found.parent_run_id for found in runs if found.run_id in new and found.uid == run.uid}
-            - known
-            - {""}
-        )
+    return tuple(run for run in runs if identity.is_same_job(run))

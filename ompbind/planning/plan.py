@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
-from ompbind.cpuset import EMPTY, CpuSet, join_words, union
+from ompbind.cpuset import EMPTY, CpuSet, join_words, named, union
 from ompbind.machine.devices import Device
 from ompbind.machine.model import Machine
 from ompbind.openmp.binding import Binding
@@ -109,6 +109,12 @@ class Placement(Record):
     def cpuset(self) -> CpuSet:
         """The affinity mask of the rank: all its CPUs, with the service CPUs."""
         return self.compute | self.service_cpus if self.service_cpus else self.compute
+
+
+def name_ranks(placements: Iterable[Placement]) -> str:
+    """Return the numbers of some ranks for a message, "" if there are none."""
+    ranks = CpuSet(placement.rank for placement in placements)
+    return named("rank", ranks) if ranks else ""
 
 
 def find_unbalanced(machine: Machine, placements: Iterable[Placement]) -> list[Placement]:

@@ -18,7 +18,6 @@ from ompbind.machine.model import CORE_KIND_NAMES, CoreKindName, Level
 from ompbind.masks.mask import Mask, MaskWord
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.planning.configuration import Configuration
 from ompbind.programs.command import Workload
 from ompbind.record import Record
 
@@ -107,6 +106,48 @@ class VisibleDevices(Record):
     devices: tuple[Device, ...] = ()
     words: tuple[DeviceWord, ...] = ()
     remarks: tuple[str, ...] = ()
+
+
+class UsedFile(Record):
+    """A configuration file that was read; `kind` is user, project, or named (by --config)."""
+
+    kind: str
+    path: str
+    sha256: str
+
+
+class IgnoredFile(Record):
+    """A configuration file that was found but is not used, and why."""
+
+    kind: str
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path} is ignored: {self.reason}"
+
+
+class Configuration(Record):
+    """The configuration files that were read, lowest precedence first, and the preset ("" for none).
+
+    `preset_file` is the path of the file that defines the preset. `warnings` are texts for the user.
+    """
+
+    files: tuple[UsedFile, ...] = ()
+    ignored: tuple[IgnoredFile, ...] = ()
+    preset: str = ""
+    preset_file: str = ""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """A short hash of all that was read; "" if nothing was read. Paths do not count."""
+        if not self.files:
+            return ""
+        from hashlib import sha256  # noqa: PLC0415 - door: loads OpenSSL
+
+        text = "\n".join((*(file.sha256 for file in self.files), self.preset))
+        return sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 class Request(Record):
@@ -211,22 +252,22 @@ class Request(Record):
 
     @property
     def is_unbound(self) -> bool:
-        """Whether the mask is `none`: every rank may use all CPUs."""
+        """Whether the mask is `none`: every rank may use all CPUs, as these `effective` values say."""
         return self.mask is not None and self.mask.word is MaskWord.NONE
 
     @property
     def effective_strategy(self) -> str:
-        """The strategy that divides the cores: with the mask `none`, every rank gets all."""
+        """The strategy that divides the cores."""
         return "all" if self.is_unbound else self.strategy
 
     @property
     def effective_smt(self) -> Smt:
-        """The hardware threads to use per core: with the mask `none`, all."""
+        """The hardware threads to use per core."""
         return "all" if self.is_unbound else self.smt
 
     @property
     def effective_bind(self) -> Bind:
-        """How OpenMP threads are bound: with the mask `none`, not at all."""
+        """How OpenMP threads are bound."""
         return Bind.NONE if self.is_unbound else self.bind
 
     @property
@@ -237,33 +278,42 @@ class Request(Record):
     def check(self) -> None:
         """Raise RequestError if no machine could satisfy the request."""
         _check_values(self)
-        if self.ranks is not None and self.ranks > RANK_LIMIT:
-            raise RequestError(f"cannot plan {self.ranks} ranks", hint=f"use 1 to {RANK_LIMIT} ranks")
-        if self.nodes is not None:
-            parts = self.nodes.parts
-            levels = {item.chain[-1].level if item.chain else None for part in parts for item in part}
-            has_cpus = any(item.cpus for part in parts for item in part)  # a number alone would be a CPU
-            if len(parts) != 1 or has_cpus or not levels <= {Level.NODE, None}:
-                hint = "name the NUMA nodes of all ranks in one part, for example node:#0,node:#1"
-                raise RequestError(f"nodes={self.nodes.text!r} is not one list of NUMA nodes", hint=hint)
-        if self.smt not in ("auto", "all") and (type(self.smt) is not int or self.smt < 1):
-            raise RequestError(f"invalid --smt {self.smt}", hint="use 1 or more, 'auto' or 'all'")
-        if self.reserve and self.reserve_total:
-            hint = "use --reserve for cores per rank, or --reserve-total for cores of the whole machine"
-            raise RequestError("--reserve and --reserve-total contradict each other", hint=hint)
-        if self.has_service and self.bind is Bind.EXACT:
-            hint = "use --bind thread: it binds all OpenMP threads but the initial thread"
-            raise RequestError("--bind exact leaves no thread that could use service CPUs", hint=hint)
-        if self.cores and not self.needs_strategy:
-            chooses = "gives each rank its CPUs" if self.names_each_rank else "gives each rank all CPUs"
-            hint = "omit --cores, or write a mask without '|', which the strategy divides"
-            raise RequestError(f"--cores has no effect: the mask {chooses}", hint=hint)
-        if self.processes_per_rank > 1 and self.bind not in (Bind.RANK, Bind.NONE):
-            raise RequestError(
-                f"--bind {self.bind} with --processes-per-rank {self.processes_per_rank}: "
-                "all processes of a rank would bind their threads to the same places",
-                hint="omit --bind: threads may then use all CPUs of their rank",
-            )
+        for is_wrong, message, hint in _find_contradictions(self):
+            if is_wrong:
+                raise RequestError(message, hint=hint)
+
+
+def _find_contradictions(request: Request) -> tuple[tuple[object, str, str], ...]:
+    """Return whether each contradiction is in a request, its message, and what to use instead."""
+    smt, nodes, chooses = request.smt, request.nodes, "gives each rank all CPUs"
+    if request.names_each_rank:
+        chooses = "gives each rank its CPUs"
+    return (
+        ((request.ranks or 1) > RANK_LIMIT, f"cannot plan {request.ranks} ranks",
+         f"use 1 to {RANK_LIMIT} ranks"),
+        (nodes and not _names_nodes(nodes), f"nodes={nodes and nodes.text!r} is not one list of NUMA nodes",
+         "name the NUMA nodes of all ranks in one part, for example node:#0,node:#1"),
+        (smt not in ("auto", "all") and (type(smt) is not int or smt < 1), f"invalid --smt {smt}",
+         "use 1 or more, 'auto' or 'all'"),
+        (request.reserve and request.reserve_total, "--reserve and --reserve-total contradict each other",
+         "use --reserve for cores per rank, or --reserve-total for cores of the whole machine"),
+        (request.has_service and request.bind is Bind.EXACT,
+         "--bind exact leaves no thread that could use service CPUs",
+         "use --bind thread: it binds all OpenMP threads but the initial thread"),
+        (request.cores and not request.needs_strategy, f"--cores has no effect: the mask {chooses}",
+         "omit --cores, or write a mask without '|', which the strategy divides"),
+        (request.processes_per_rank > 1 and request.bind not in (Bind.RANK, Bind.NONE),
+         f"--bind {request.bind} with --processes-per-rank {request.processes_per_rank}: "
+         "all processes of a rank would bind their threads to the same places",
+         "omit --bind: threads may then use all CPUs of their rank"),
+    )  # fmt: skip
+
+
+def _names_nodes(mask: Mask) -> bool:
+    """Return whether a mask is one list of NUMA nodes; a number alone would be a CPU."""
+    levels = {item.chain[-1].level if item.chain else None for part in mask.parts for item in part}
+    has_cpus = any(item.cpus for part in mask.parts for item in part)
+    return len(mask.parts) == 1 and not has_cpus and levels <= {Level.NODE, None}
 
 
 _LEAST = {
@@ -283,10 +333,7 @@ _FIELD_TYPES: Mapping[str, tuple[type, str]] = {
     "compat": (Compat, "read_compat makes one"),
     "near": (tuple, "use near=('gpu:0',)"),
 }
-_FIELD_WORDS = {
-    "sibling": ("first", "last"),
-    "core_kind": (*CORE_KIND_NAMES, "all"),
-}
+_FIELD_WORDS = {"sibling": ("first", "last"), "core_kind": (*CORE_KIND_NAMES, "all")}
 
 
 def _check_values(request: Request) -> None:
@@ -303,7 +350,6 @@ def _check_values(request: Request) -> None:
         if values[name] not in words:
             raise RequestError(f"{name}={values[name]!r} is unknown", hint=f"use {', '.join(words)}")
     devices = request.devices
-    is_known = devices == "auto" if isinstance(devices, str) else set(DEVICE_KINDS).issuperset(devices)
-    if not is_known:
+    if not (devices == "auto" if isinstance(devices, str) else set(DEVICE_KINDS).issuperset(devices)):
         hint = "use (DeviceKind.GPU,), (DeviceKind.NIC,), both, 'auto', or () for none"
         raise RequestError(f"devices={devices!r} names no devices that ranks can get", hint=hint)

@@ -34,8 +34,13 @@ def explain_wrappers(plan: Plan) -> Iterator[Note]:
 
 def find_effects(workload: Workload, plan: Plan | None = None) -> Iterator[WrapperEffect]:
     """Yield what the wrappers of a command undo of a plan; without a plan, what they may undo of any plan."""
+    leaves_unbound = False  # a plan that binds nothing: another program is to bind the ranks
+    if plan:
+        request = plan.request
+        gets_all = request.mask is None and request.strategy == "all" and request.bind is Bind.NONE
+        leaves_unbound = request.is_unbound or gets_all
     for wrapper in workload.wrappers:
-        if not (plan and _leaves_unbound(plan)):
+        if not leaves_unbound:
             yield from _find_affinity(wrapper, plan)
             if wrapper.launch:
                 yield from _find_processes(wrapper.launch, plan)
@@ -47,25 +52,16 @@ def find_effects(workload: Workload, plan: Plan | None = None) -> Iterator[Wrapp
 
 def _find_affinity(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:
     """Yield the effects of taskset, numactl and similar on the affinity mask and the memory policy."""
-    cpus = wrapper.cpus
+    cpus, placements = wrapper.cpus, plan.placements if plan else ()
     if plan and wrapper.nodes is not None:  # its CPUs are known if all its nodes are
         nodes = [node for node in plan.machine.nodes if node.number in wrapper.nodes]
         cpus = union(node.cpus for node in nodes) if len(nodes) == len(wrapper.nodes) else None
-    placements = plan.placements if plan else ()
     if wrapper.rebinds and not (plan and all(cpus == placement.cpuset for placement in placements)):
-        effect = "replaces the affinity mask of its rank"
-        remedy = "remove it, and select CPUs with --mask"
+        effect, remedy = "replaces the affinity mask of its rank", "remove it, and select CPUs with --mask"
         yield WrapperEffect(words=wrapper.text, effect=effect, remedy=remedy)
     if wrapper.sets_memory and any(placement.memory for placement in placements):
         effect = "replaces the memory policy of its rank"
         yield WrapperEffect(words=wrapper.text, effect=effect, remedy="remove it, or omit --memory")
-
-
-def _leaves_unbound(plan: Plan) -> bool:
-    """Return whether a plan binds nothing, as with --mask none: another program is to bind the ranks."""
-    request = plan.request
-    gets_all = request.mask is None and request.strategy == "all" and request.bind is Bind.NONE
-    return request.is_unbound or gets_all
 
 
 def _find_processes(launch: Launch, plan: Plan | None) -> Iterator[WrapperEffect]:
@@ -84,16 +80,17 @@ def _find_processes(launch: Launch, plan: Plan | None) -> Iterator[WrapperEffect
         elif not launch.instead:
             most = max(placement.process_threads for placement in plan.placements) if plan else 0
             effect += f", each with {count(most, 'thread') if most else 'as many threads as the rank has'}"
-            is_number = launch.workers.isdecimal()
-            remedy = f"add {f'--processes-per-rank {launch.workers}' if is_number else '-t 1'}"
+            remedy = (
+                f"add {f'--processes-per-rank {launch.workers}' if launch.workers.isdecimal() else '-t 1'}"
+            )
         yield WrapperEffect(words=launch.text, effect=effect, remedy=remedy, code=WRAPPER_THREADS)
 
 
 def _fit(launch: Launch, placement: Placement) -> bool:
     """Return whether the threads of all processes of a launcher have a CPU each."""
+    workers, threads = launch.workers, placement.process_threads
     if launch.jobs:
-        return int(launch.workers) <= placement.threads
-    if not launch.instead and placement.process_threads == 1:
+        return int(workers) <= placement.threads
+    if not launch.instead and threads == 1:
         return True
-    is_number = launch.workers.isdecimal()
-    return is_number and int(launch.workers) * placement.process_threads <= len(placement.cpus)
+    return workers.isdecimal() and int(workers) * threads <= len(placement.cpus)

@@ -9,10 +9,9 @@ from ompbind.commands.rank_variables import Variables
 from ompbind.execution.outcome import Outcome, RankExit, exit_code, find_hint
 from ompbind.execution.signals import signal_name
 from ompbind.masks.mask import mask_text
-from ompbind.planning.configuration import Configuration
 from ompbind.planning.metrics import measure_plan
 from ompbind.planning.plan import Placement, Plan
-from ompbind.planning.request import Request
+from ompbind.planning.request import Configuration, Request
 from ompbind.programs.libraries import DetectedLibrary
 from ompbind.report.topology import device_record
 from ompbind.report.verification import verified_record

@@ -42,6 +42,7 @@ from ompbind.planning.devices.locality import (
     select_devices,
 )
 from ompbind.planning.draft import Draft
+from ompbind.planning.memory import UNKNOWN_DISTANCE
 from ompbind.planning.placing import Cores, Rows
 from ompbind.planning.plan import Placement
 from ompbind.planning.request import Request
@@ -50,9 +51,6 @@ from ompbind.planning.strategies import STRATEGIES
 from ompbind.record import Record
 
 Devices = tuple[Device, ...]
-
-_UNKNOWN_DISTANCE = 255
-"""The distance of a device if its CPUs are not known; ACPI uses it for nodes that cannot be reached."""
 
 
 def add_devices(draft: Draft) -> None:
@@ -134,12 +132,13 @@ def _assign_nearest(
         for index, other in enumerate(others):
             found = (measure_distance(machine, cpus, other) for cpus in near)
             known = (distance for distance in found if distance is not None)
-            distances[rank, index] = min(known, default=_UNKNOWN_DISTANCE)
+            distances[rank, index] = min(known, default=UNKNOWN_DISTANCE)
+    closest_first = sorted(distances, key=lambda pair: (distances[pair], pair))
     chosen: list[list[int]] = [[] for _ in range(ranks)]
     users = [0] * len(others)
     for limit in (-(-ranks * each // len(others)), ranks):  # more users than necessary only if inevitable
         for number in range(1, each + 1):
-            for rank, index in sorted(distances, key=lambda pair: (distances[pair], pair)):
+            for rank, index in closest_first:
                 if len(chosen[rank]) < number and index not in chosen[rank] and users[index] < limit:
                     chosen[rank].append(index)
                     users[index] += 1
@@ -178,9 +177,8 @@ def _find_localities(draft: Draft) -> list[DeviceLocality]:
 def exchange_cpus(draft: Draft, placements: Sequence[Placement]) -> list[Placement]:
     """Return placements of ranks that share cores, in the order of the cores near their devices."""
     core_of = draft.machine.table.core_of
-    localities = _find_localities(draft)
-    first_cores = [min(core_of[cpu] for cpu in locality.preferred) for locality in localities]
-    ranks = sorted(range(len(localities)), key=first_cores.__getitem__)
+    firsts = [min(core_of[cpu] for cpu in locality.preferred) for locality in _find_localities(draft)]
+    ranks = sorted(range(len(firsts)), key=firsts.__getitem__)
     exchanged = (placement.replace(rank=rank) for rank, placement in zip(ranks, placements, strict=True))
     return sorted(exchanged, key=lambda placement: placement.rank)
 
@@ -190,18 +188,16 @@ def divide_near(draft: Draft, cores: Cores, requested: RequestedCores | None) ->
 
     A rank that a launcher has bound keeps its CPUs.
     """
-    request, divide = draft.request, STRATEGIES[draft.request.strategy].divide
+    request, near = draft.request, None
+
+    def divide(part: Cores, ranks: int) -> list[Rows]:
+        return STRATEGIES[request.strategy].divide(part, ranks, requested)
+
     if not request.outside_ranks:
-        near = divide_near_devices(
-            cores,
-            _find_localities(draft),
-            requested.total if requested else 1 + request.other_cores,
-            lambda part, ranks: divide(part, ranks, requested),
-            is_exact=requested is not None,
-        )
-        if near is not None:
-            return near
-    return divide(cores, len(draft.devices), requested)
+        needed = requested.total if requested else 1 + request.other_cores
+        is_exact = requested is not None
+        near = divide_near_devices(cores, _find_localities(draft), needed, divide, is_exact=is_exact)
+    return near or divide(cores, len(draft.devices))
 
 
 class _RankGroup(Record):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import PlanError
 from ompbind.machine.devices import Device, DeviceKind, has_rdma
-from ompbind.machine.model import Machine, Node
+from ompbind.machine.model import Machine
 from ompbind.machine.nodes import find_closest
 from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.request import Request, VisibleDevices
@@ -70,7 +70,9 @@ def _find_nearest(machine: Machine, near: CpuSet, allowed: CpuSet) -> CpuSet:
     """
     candidates = [node.number for node in machine.nodes if not node.cpus.isdisjoint(allowed)]
     found: dict[int, int] = {}
-    for node in _find_nodes(machine, near):
+    for node in machine.nodes:
+        if node.cpus.isdisjoint(near):
+            continue
         for number, distance in find_closest(node, machine.nodes, candidates).items():
             found[number] = min(distance, found.get(number, distance))
     smallest = min(found.values(), default=None)
@@ -79,10 +81,6 @@ def _find_nearest(machine: Machine, near: CpuSet, allowed: CpuSet) -> CpuSet:
         return union(node.cpus for node in machine.nodes if node.number in nearest) & allowed
     around = [domain.cpus & allowed for domain in machine.domains if near <= domain.cpus]
     return min(filter(None, around), key=len, default=allowed)
-
-
-def _find_nodes(machine: Machine, cpus: CpuSet) -> list[Node]:
-    return [node for node in machine.nodes if not node.cpus.isdisjoint(cpus)]
 
 
 def measure_distance(machine: Machine, cpus: CpuSet, device: Device) -> int | None:
@@ -96,14 +94,12 @@ def measure_distance(machine: Machine, cpus: CpuSet, device: Device) -> int | No
     remote = cpus - near
     if not remote:
         return LOCAL_DISTANCE
-    near_nodes = CpuSet(node.number for node in _find_nodes(machine, near))
-    distances = []
-    for node in _find_nodes(machine, remote):
-        if node.number in near_nodes:
-            distances.append(LOCAL_DISTANCE)
-        else:
+    distances, near_nodes = [], {node.number for node in machine.nodes if not node.cpus.isdisjoint(near)}
+    for node in machine.nodes:
+        if not node.cpus.isdisjoint(remote):
             closest = find_closest(node, machine.nodes, near_nodes)
-            distances.append(next(iter(closest.values()), REMOTE_DISTANCE))
+            is_near = node.number in near_nodes
+            distances.append(LOCAL_DISTANCE if is_near else next(iter(closest.values()), REMOTE_DISTANCE))
     return max(distances, default=None)
 
 
@@ -117,15 +113,17 @@ def find_named_locality(machine: Machine, word: str) -> DeviceLocality:
     A word is a name ("gpu:0", "mlx5_0"), a PCI address with or without its domain, or the beginning of a
     UUID. Raises PlanError if it names no device or several, or if the CPUs near the device are not known.
     """
-    lower = word.lower()
-    by_name = [device for device in machine.devices if word in (device.name, *device.names)]
-    by_address = [device for device in machine.devices if device.address in (lower, f"0000:{lower}")]
-    by_uuid = [device for device in machine.devices if lower and device.uuid.lower().startswith(lower)]
-    found = by_name or by_address or by_uuid
+    lower, devices = word.lower(), machine.devices
+    by_address = [device for device in devices if device.address in (lower, f"0000:{lower}")]
+    found = (
+        [device for device in devices if word in (device.name, *device.names)]
+        or by_address
+        or [device for device in devices if lower and device.uuid.lower().startswith(lower)]
+    )
     if not found:
-        listed = ", ".join(f"{device} ({device.address})" for device in machine.devices[:_LISTED])
-        more = len(machine.devices) - _LISTED
-        hint = f"this machine has {listed}{f' and {more} more' if more > 0 else ''}"
+        listed = ", ".join(f"{device} ({device.address})" for device in devices[:_LISTED])
+        more = f" and {len(devices) - _LISTED} more" if len(devices) > _LISTED else ""
+        hint = f"this machine has {listed}{more}"
         if not listed:
             hint = "no device of this machine is known; name CPUs with --mask"
         raise PlanError(f"--near {word}: this machine has no such device", hint=hint)

@@ -1,9 +1,9 @@
 """The notes of a plan about devices: which ranks are far from theirs, and what stays idle."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
-from ompbind.machine.devices import Device, DeviceKind
+from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import Level
 from ompbind.planning.devices.assignment import list_deciding
 from ompbind.planning.devices.locality import (
@@ -17,19 +17,9 @@ from ompbind.planning.devices.locality import (
 from ompbind.planning.plan import Note, Placement, Plan
 from ompbind.planning.request import VisibleDevices
 from ompbind.planning.strategies import STRATEGIES
-from ompbind.record import Record
 
 FAR, DISTANT = "device-far", "device-distance"
 """Codes of notes: no CPU near a device is allowed, or ranks have CPUs that are not near their devices."""
-
-
-class _RankLocality(Record):
-    """Ranks with the same locality, the devices that decide their CPUs, and all CPUs of these ranks."""
-
-    ranks: CpuSet
-    devices: tuple[Device, ...]
-    locality: DeviceLocality
-    cpus: CpuSet
 
 
 def explain_devices(plan: Plan) -> Iterator[Note]:
@@ -45,8 +35,8 @@ def explain_devices(plan: Plan) -> Iterator[Note]:
         has_gpus = any(select_devices(plan.machine, plan.request))
         yield Note(code="devices-none", text=_render_none(plan), warning=has_gpus)
         return
-    for group in _find_localities(plan):
-        yield from _explain_locality(plan, group)
+    for locality, placements in _find_localities(plan).items():
+        yield from _explain_locality(plan, locality, placements)
     if cpus := find_far_idle_cpus(plan):
         cores = plan.machine.at(Level.CORE, cpus)
         text = f"{count(len(cores), 'core')} idle ({named('CPU', cpus)}): near no device of a rank"
@@ -69,30 +59,26 @@ def _render_none(plan: Plan) -> str:
     return f"ranks get no devices: {visible}, but {needed}{remedy}"
 
 
-def _find_localities(plan: Plan) -> list[_RankLocality]:
+def _find_localities(plan: Plan) -> dict[DeviceLocality, list[Placement]]:
     """Return the ranks of a plan by their localities, in the order of their first ranks."""
     found: dict[DeviceLocality, list[Placement]] = {}
     for placement in plan.placements:
         locality = find_locality(plan.machine, list_deciding(placement.devices), plan.machine.allowed)
         found.setdefault(locality, []).append(placement)
-    return [
-        _RankLocality(
-            ranks=CpuSet(placement.rank for placement in placements),
-            devices=tuple(dict.fromkeys(device for p in placements for device in list_deciding(p.devices))),
-            locality=locality,
-            cpus=union(placement.compute for placement in placements),
-        )
-        for locality, placements in found.items()
-    ]
+    return found
 
 
-def _explain_locality(plan: Plan, group: _RankLocality) -> Iterator[Note]:
+def _explain_locality(
+    plan: Plan, locality: DeviceLocality, placements: Sequence[Placement]
+) -> Iterator[Note]:
     """Explain that ranks have CPUs that are not near their devices, or that these CPUs are not known."""
-    locality, near, local_ranks = group.locality, group.locality.near, plan.request.local_ranks
-    devices, shown_near = join_words(group.devices), named("CPU", near)
-    far = CpuSet(rank for rank in group.ranks if not plan.placements[rank].compute <= near)
+    near, local_ranks = locality.near, plan.request.local_ranks
+    deciding = dict.fromkeys(device for rank in placements for device in list_deciding(rank.devices))
+    devices, shown_near = join_words(deciding), named("CPU", near)
+    cpus = union(placement.compute for placement in placements)
+    far = CpuSet(placement.rank for placement in placements if not placement.compute <= near)
     ranks = named("rank", (local_ranks[rank] if local_ranks else rank for rank in far))
-    has = f"{ranks} {'has' if len(far) == 1 else 'have'} {named('CPU', group.cpus - near)}"
+    has = f"{ranks} {'has' if len(far) == 1 else 'have'} {named('CPU', cpus - near)}"
     if not near:
         text = f"the CPUs near {devices} are not known: all CPUs are equally good for {ranks}"
         yield Note(code="device-unknown", text=text)
@@ -103,29 +89,31 @@ def _explain_locality(plan: Plan, group: _RankLocality) -> Iterator[Note]:
         is_chosen = plan.request.needs_strategy and not plan.request.outside_ranks
         why = ": too few usable cores are near" if is_chosen else ""
         text = f"{has}, not near {devices} ({shown_near}){why}"
-        yield Note(code=DISTANT, text=text, warning=not is_chosen or group.cpus.isdisjoint(near))
+        yield Note(code=DISTANT, text=text, warning=not is_chosen or cpus.isdisjoint(near))
 
 
 def find_far_idle_cpus(plan: Plan) -> CpuSet:
     """Return the idle CPUs of cores without a rank that are near no device of a rank."""
     if plan.request.names_each_rank or plan.request.outside_ranks:
         return EMPTY  # devices have not decided the CPUs of ranks
-    localities = _find_localities(plan)
-    near = union(group.locality.near or plan.machine.online for group in localities)
-    far, used = plan.idle - near - plan.machine.excluded_by_default, plan.used
-    return union(core.cpus for core in plan.machine.at(Level.CORE) if core.cpus.isdisjoint(used)) & far
+    near = union(locality.near or plan.machine.online for locality in _find_localities(plan))
+    unused = union(cpus for cpus in plan.machine.table.cores if cpus.isdisjoint(plan.used))
+    return unused & plan.idle - near - plan.machine.excluded_by_default
 
 
 def measure_distances(plan: Plan) -> tuple[int | None, ...]:
     """Return the largest distance of each rank from the devices that decide its CPUs; None if unknown."""
-    distances: list[int | None] = []
-    for placement in plan.placements:
-        found = (
-            measure_distance(plan.machine, placement.compute, device)
-            for device in list_deciding(placement.devices)
+    return tuple(
+        max(
+            (
+                distance
+                for device in list_deciding(rank.devices)
+                if (distance := measure_distance(plan.machine, rank.compute, device)) is not None
+            ),
+            default=None,
         )
-        distances.append(max((distance for distance in found if distance is not None), default=None))
-    return tuple(distances)
+        for rank in plan.placements
+    )
 
 
 def explain_variables(plan: Plan) -> Iterator[Note]:
