@@ -86,13 +86,10 @@ def test_failures_name_the_candidate_and_the_numbers():
     assert not any(change.has_failed or change.is_slower(0.05) for change in found.values())
 
 
-@pytest.mark.parametrize(
-    ("count", "error", "cut"),
-    [
-        (5, 0.05, 0), (6, 0.05, 1), (8, 0.05, 1), (9, 0.05, 2), (20, 0.05, 6), (100, 0.05, 40),
-        (7, 0.01, 0), (8, 0.01, 1), (11, 0.01, 1), (12, 0.01, 2), (50, 0.01, 16), (5000, 0.05, 2431),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("count", "error", "cut"), [
+    (5, 0.05, 0), (6, 0.05, 1), (8, 0.05, 1), (9, 0.05, 2), (20, 0.05, 6), (100, 0.05, 40), (7, 0.01, 0),
+    (8, 0.01, 1), (11, 0.01, 1), (12, 0.01, 2), (50, 0.01, 16), (5000, 0.05, 2431),
+])  # fmt: skip
 def test_the_limits_are_those_of_the_sign_test(count, error, cut):
     assert find_cut(count, error) == cut
     assert make_median_interval(range(1, count + 1), error) == ((cut, count + 1 - cut) if cut else None)

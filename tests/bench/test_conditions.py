@@ -38,18 +38,15 @@ def used(at_s, cpu_s, own_s=0.0):
     return CpuUsage(at_s=at_s, cpus={0: cpu_s, 1: 0.0}, processes={1: (own_s, 0.0)})
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "expected"),
-    [
-        (counts(), counts(), Conditions()),
-        (counts(5), counts(8), Conditions(throttled_s=pytest.approx(0.3), throttled_periods=3)),
-        (counts(5), counts(), Conditions()),
-        (counts(stolen_s=1.0), counts(stolen_s=1.5), Conditions(stolen_s=0.5)),
-        (counts(stolen_s=1.0), counts(stolen_s=0.9), Conditions(stolen_s=0.0)),
-        (counts(usage=used(0, 1.0)), counts(usage=used(2, 2.5, 0.5)), Conditions(others_share=0.25)),
-        (counts(other_runs=2), counts(other_runs=1), Conditions(other_runs=2)),
-    ],
-)
+@pytest.mark.parametrize(("before", "after", "expected"), [
+    (counts(), counts(), Conditions()),
+    (counts(5), counts(8), Conditions(throttled_s=pytest.approx(0.3), throttled_periods=3)),
+    (counts(5), counts(), Conditions()),
+    (counts(stolen_s=1.0), counts(stolen_s=1.5), Conditions(stolen_s=0.5)),
+    (counts(stolen_s=1.0), counts(stolen_s=0.9), Conditions(stolen_s=0.0)),
+    (counts(usage=used(0, 1.0)), counts(usage=used(2, 2.5, 0.5)), Conditions(others_share=0.25)),
+    (counts(other_runs=2), counts(other_runs=1), Conditions(other_runs=2)),
+])  # fmt: skip
 def test_conditions_are_differences_of_counts(before, after, expected):
     assert make_conditions(before, after, CpuSet((0, 1))) == expected
 

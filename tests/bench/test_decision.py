@@ -72,11 +72,10 @@ def ran(session):
     return rounds
 
 
-@pytest.mark.parametrize(
-    ("most", "looks"),
-    [(40, (8, 12, 18, 27, 40)), (39, (8, 12, 18, 39)), (203, (8, 12, 18, 27, 40, 60, 90, 135, 203)),
-     (8, (8,)), (5, (5,))],
-)  # fmt: skip
+@pytest.mark.parametrize(("most", "looks"), [
+    (40, (8, 12, 18, 27, 40)), (39, (8, 12, 18, 39)), (203, (8, 12, 18, 27, 40, 60, 90, 135, 203)), (8, (8,)),
+    (5, (5,)),
+])  # fmt: skip
 def test_looks_are_planned_and_the_last_round_is_a_look(most, looks):
     assert make_looks(most) == looks
 
@@ -99,11 +98,10 @@ def test_equal_candidates_have_no_real_difference_and_the_reference_is_recommend
     assert {run.candidate for run in session.runs if not run.round} == {"unbound", "default", "a=1"}
 
 
-@pytest.mark.parametrize(
-    ("ratio", "matters", "expected"),
-    [(1.05, 0.02, R.BEST), (1.05, 0.10, R.SAME), (0.95, 0.02, R.SLOWER), (0.95, 0.10, R.SAME),
-     (1.018, 0.02, R.SAME)],
-)  # fmt: skip
+@pytest.mark.parametrize(("ratio", "matters", "expected"), [
+    (1.05, 0.02, R.BEST), (1.05, 0.10, R.SAME), (0.95, 0.02, R.SLOWER), (0.95, 0.10, R.SAME),
+    (1.018, 0.02, R.SAME),
+])  # fmt: skip
 def test_what_matters_decides_the_result(ratio, matters, expected):
     session = run_times(ratio, 1.0, matters=matters)
     assert results(session)["default"] == expected
@@ -148,14 +146,9 @@ def test_a_candidate_that_clearly_loses_every_round_is_dropped_after_the_sixth_a
     assert announced == [(7, "a=1")]
 
 
-@pytest.mark.parametrize(
-    ("time", "factors"),
-    [
-        (1.2, lambda run: 0.75 if run.candidate == "a=1" and run.round % 3 == 2 else 1),
-        (1.09, lambda run: 1),
-    ],
-    ids=["wins every third round", "loses by 9 %"],
-)
+@pytest.mark.parametrize(("time", "factors"), [
+    (1.2, lambda run: 0.75 if run.candidate == "a=1" and run.round % 3 == 2 else 1), (1.09, lambda run: 1),
+], ids=["wins every third round", "loses by 9 %"])  # fmt: skip
 def test_a_candidate_that_could_still_be_best_is_not_dropped(time, factors):
     assert len(ran(run_times(1.0, 1.0, time, change=scale(factors)))["a=1"]) >= 8
 
@@ -176,18 +169,14 @@ def test_only_candidates_with_the_same_number_of_ranks_are_compared_except_for_t
     ]
 
 
-@pytest.mark.parametrize(
-    ("times", "choice", "binding", "ranks"),
-    [
-        ((1.0, 0.9, 0.6, 0.5), "2 ranks, default", R.BEST, R.BEST),
-        ((1.0, 1.0, 0.5, 0.5), "2 ranks, unbound", R.SAME, R.BEST),
-        ((1.0, 0.8, 1.0, 0.8), "1 rank, default", R.BEST, R.SAME),
-        ((1.0, 0.8, 1.5, 1.4), "1 rank, default", R.BEST, R.DROPPED),
-        ((1.0, 1.0, 2.0, 0.5), "2 ranks, default", R.BEST, R.BEST),
-        ((1.0, 1.2, 1.0, 1.2), "1 rank, unbound", R.DROPPED, R.SAME),
-    ],
-    ids=["both", "ranks", "binding", "fewer ranks", "binding helps two ranks", "neither"],
-)
+@pytest.mark.parametrize(("times", "choice", "binding", "ranks"), [
+    ((1.0, 0.9, 0.6, 0.5), "2 ranks, default", R.BEST, R.BEST),
+    ((1.0, 1.0, 0.5, 0.5), "2 ranks, unbound", R.SAME, R.BEST),
+    ((1.0, 0.8, 1.0, 0.8), "1 rank, default", R.BEST, R.SAME),
+    ((1.0, 0.8, 1.5, 1.4), "1 rank, default", R.BEST, R.DROPPED),
+    ((1.0, 1.0, 2.0, 0.5), "2 ranks, default", R.BEST, R.BEST),
+    ((1.0, 1.2, 1.0, 1.2), "1 rank, unbound", R.DROPPED, R.SAME),
+], ids=["both", "ranks", "binding", "fewer ranks", "binding helps two ranks", "neither"])  # fmt: skip
 def test_the_effects_of_binding_and_of_the_number_of_ranks_are_separate(times, choice, binding, ranks):
     """Of candidates with the same work: ratios compare equal numbers of ranks, or the same binding."""
     expected = dict(zip(RANK_TIMES, times, strict=True))

@@ -48,11 +48,10 @@ def test_any_pattern_gives_a_metric_or_an_error_with_a_position(texts):
     assert all(metric.name.isprintable() and len(metric.name) <= NAME_WIDTH for metric in metrics)
 
 
-@pytest.mark.parametrize(
-    ("pattern", "message", "at"),
-    [("tokens/s: [0-9.]+", "no group", 0), ("tokens: ([0-9.]+", "unterminated subpattern", 8),
-     ("(*)", "nothing to repeat", 1), ("(a{99999999999})", "too large", 0)],
-)  # fmt: skip
+@pytest.mark.parametrize(("pattern", "message", "at"), [
+    ("tokens/s: [0-9.]+", "no group", 0), ("tokens: ([0-9.]+", "unterminated subpattern", 8),
+    ("(*)", "nothing to repeat", 1), ("(a{99999999999})", "too large", 0),
+])  # fmt: skip
 def test_a_wrong_pattern_is_refused_with_its_position(pattern, message, at):
     with pytest.raises(PositionError, match=message) as raised:
         read_pattern(pattern)
@@ -65,42 +64,27 @@ def test_higher_values_of_ranks_are_added_up_and_else_the_largest_counts(tmp_pat
     assert (read(tmp_path, ranks=2, higher=True), read(tmp_path, ranks=2)) == (30.0, 20.0)
 
 
-@pytest.mark.parametrize(
-    ("output", "value"),
-    [
-        ("tokens/s: 1\ntokens/s: 2\nend\n", 2.0),
-        ("tokens/s: 1 tokens/s: 2\n", 2.0),
-        ("10% tokens/s: 1\r20% tokens/s: 2\r", 2.0),
-        ("tokens/s: 7", 7.0),
-        ("\x1b]0;a title\x07tokens\x1b[m/s: \x1b[1m5\x1b[K\ntokens/s: \x1b[2mnone\x1b[0m\n", 5.0),
-        ("tokens/s: 1,234,567.5\n", 1234567.5),
-        ("tokens/s: 1e-3\n", 0.001),
-        ("tokens/s: .5\n", 0.5),
-        ("tokens/s: +3.\n", 3.0),
-        (b"\xff\x00\xfe tokens/s: 3\xe9\n\x80", 3.0),
-        (b"x" * (2 * BLOCK_BYTES - 12) + b"tokens/s: 123456" + b"y" * BLOCK_BYTES, 123456.0),
-        (b"x\n" * BLOCK_BYTES + b"tokens/s: 8\n" + b"y\n" * BLOCK_BYTES, 8.0),
-        ("é" * BLOCK_BYTES + " tokens/s: 9", 9.0),
-    ],
-    ids=range(13),
-)
+@pytest.mark.parametrize(("output", "value"), [
+    ("tokens/s: 1\ntokens/s: 2\nend\n", 2.0), ("tokens/s: 1 tokens/s: 2\n", 2.0),
+    ("10% tokens/s: 1\r20% tokens/s: 2\r", 2.0), ("tokens/s: 7", 7.0),
+    ("\x1b]0;a title\x07tokens\x1b[m/s: \x1b[1m5\x1b[K\ntokens/s: \x1b[2mnone\x1b[0m\n", 5.0),
+    ("tokens/s: 1,234,567.5\n", 1234567.5), ("tokens/s: 1e-3\n", 0.001), ("tokens/s: .5\n", 0.5),
+    ("tokens/s: +3.\n", 3.0), (b"\xff\x00\xfe tokens/s: 3\xe9\n\x80", 3.0),
+    (b"x" * (2 * BLOCK_BYTES - 12) + b"tokens/s: 123456" + b"y" * BLOCK_BYTES, 123456.0),
+    (b"x\n" * BLOCK_BYTES + b"tokens/s: 8\n" + b"y\n" * BLOCK_BYTES, 8.0),
+    ("é" * BLOCK_BYTES + " tokens/s: 9", 9.0),
+], ids=range(13))  # fmt: skip
 def test_the_last_match_of_the_output_is_the_value(tmp_path, output, value):
     write(tmp_path, output)
     assert read(tmp_path) == value
 
 
-@pytest.mark.parametrize(
-    ("output", "pattern", "value"),
-    [
-        ("rate\n5\nrate 3\nrate\n7\n", r"rate\D+(\d+)", 3.0),
-        ("x 1\ntime 2 s\nthe time 3 s\ntime 4 seconds\n", r"^time (\d+) s$", 2.0),
-        ("a 5\nb\n", r"a (\d+)|b", 5.0),
-        ("0,123.5,7", r"^0,([\d.]+),", 123.5),
-        ("12 requests in 3.5s, 4 errors", r"in ([\d.]+)", 3.5),
-        ("5,6", r"(\d+),", 5.0),
-    ],
-    ids=["one line", "anchors", "no text", "fields", "beside", "comma"],
-)
+@pytest.mark.parametrize(("output", "pattern", "value"), [
+    ("rate\n5\nrate 3\nrate\n7\n", r"rate\D+(\d+)", 3.0),
+    ("x 1\ntime 2 s\nthe time 3 s\ntime 4 seconds\n", r"^time (\d+) s$", 2.0),
+    ("a 5\nb\n", r"a (\d+)|b", 5.0), ("0,123.5,7", r"^0,([\d.]+),", 123.5),
+    ("12 requests in 3.5s, 4 errors", r"in ([\d.]+)", 3.5), ("5,6", r"(\d+),", 5.0),
+], ids=["one line", "anchors", "no text", "fields", "beside", "comma"])  # fmt: skip
 def test_a_pattern_matches_within_one_line(tmp_path, output, pattern, value):
     write(tmp_path, output)
     assert read(tmp_path, pattern) == value
@@ -128,18 +112,14 @@ def test_an_error_names_the_pattern_the_rank_and_its_last_lines(tmp_path):
 PART, NO_NUMBER, NOT_COMPARED = "only a part of the number", "not a decimal number", "cannot be compared"
 
 
-@pytest.mark.parametrize(
-    ("pattern", "line", "message"),
-    [
-        (r"t: ([0-9.]+)", "t: 1,234.5", f"'1' in the output of rank 0 is {PART} 1,234.5"),
-        (r"([0-9.]+) t", "1,234 t", f"{PART} 1,234"),
-        (r"t: (\d+)", "t: 12.5", f"{PART} 12.5"),
-        (r"t: ([0-9.]+)", "t: 1.5e-3", f"{PART} 1.5e-3"),
-        (r"t.*([0-9.]+)", "t: 123", f"'3' in the output of rank 0 is {PART} 123"),
-        *((r"t: (.*)", f"t: {word}", NO_NUMBER) for word in ("nan", "1,5", "1_000", "1.2.3", "0x1f", "٣")),
-        *((r"t: (.*)", f"t: {word}", NOT_COMPARED) for word in ("0.0", "-2", "1e999")),
-    ],
-)
+@pytest.mark.parametrize(("pattern", "line", "message"), [
+    (r"t: ([0-9.]+)", "t: 1,234.5", f"'1' in the output of rank 0 is {PART} 1,234.5"),
+    (r"([0-9.]+) t", "1,234 t", f"{PART} 1,234"), (r"t: (\d+)", "t: 12.5", f"{PART} 12.5"),
+    (r"t: ([0-9.]+)", "t: 1.5e-3", f"{PART} 1.5e-3"),
+    (r"t.*([0-9.]+)", "t: 123", f"'3' in the output of rank 0 is {PART} 123"),
+    *((r"t: (.*)", f"t: {word}", NO_NUMBER) for word in ("nan", "1,5", "1_000", "1.2.3", "0x1f", "٣")),
+    *((r"t: (.*)", f"t: {word}", NOT_COMPARED) for word in ("0.0", "-2", "1e999")),
+])  # fmt: skip
 def test_what_is_no_number_above_0_is_refused(tmp_path, pattern, line, message):
     write(tmp_path, f"{line}\n")
     assert message in read_wrong(tmp_path, pattern)

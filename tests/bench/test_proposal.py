@@ -36,22 +36,17 @@ def propose(machine, *fixed, **request):
     return [", ".join(f"{key}={text}" for key, text in choices) for choices in made]
 
 
-@pytest.mark.parametrize(
-    ("name", "numbers", "expected"),
-    [
-        ("xeon", "1 2", ["", "smt=all", "bind=thread", "memory=interleave", "smt=all, bind=thread"]),
-        ("epyc", "1 2 8 16", ["", "bind=thread", "memory=interleave"]),
-        (
-            "power", "1 2",
-            ["", "smt=all", "smt=1", "smt=2", "bind=thread", "memory=interleave",
-             "smt=all, bind=thread", "smt=1, bind=thread", "smt=2, bind=thread"],
-        ),
-        ("laptop", "1 2 4",
-         ["", "core-kind=performance", "bind=thread", "core-kind=performance, bind=thread"]),
-        ("vm", "1 2", ["", "bind=thread"]),
-        ("small", "1", [""]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "numbers", "expected"), [
+    ("xeon", "1 2", ["", "smt=all", "bind=thread", "memory=interleave", "smt=all, bind=thread"]),
+    ("epyc", "1 2 8 16", ["", "bind=thread", "memory=interleave"]),
+    (
+        "power", "1 2",
+        ["", "smt=all", "smt=1", "smt=2", "bind=thread", "memory=interleave",
+         "smt=all, bind=thread", "smt=1, bind=thread", "smt=2, bind=thread"],
+    ),
+    ("laptop", "1 2 4", ["", "core-kind=performance", "bind=thread", "core-kind=performance, bind=thread"]),
+    ("vm", "1 2", ["", "bind=thread"]), ("small", "1", [""]),
+])  # fmt: skip
 def test_choices_fit_the_machine_and_numbers_of_ranks_follow_the_domains(name, numbers, expected):
     assert propose(MACHINES[name]) == expected
     made = make_proposal(MACHINES[name], Request(), ())
@@ -69,11 +64,10 @@ def test_given_options_do_not_vary():
     assert propose(XEON, ranks=2, mask=parse_mask("0-3|8-11")) == ["", "bind=thread"]
 
 
-@pytest.mark.parametrize(
-    ("name", "request_fields", "counts"),
-    [("xeon", {}, "1 8"), ("vm", {}, "1"), ("xeon", {"ranks": 2}, "1 4"), ("xeon", {"smt": "all"}, "1 16"),
-     ("small", {}, ""), ("xeon", {"mask": parse_mask("none")}, "")],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "request_fields", "counts"), [
+    ("xeon", {}, "1 8"), ("vm", {}, "1"), ("xeon", {"ranks": 2}, "1 4"), ("xeon", {"smt": "all"}, "1 16"),
+    ("small", {}, ""), ("xeon", {"mask": parse_mask("none")}, ""),
+])  # fmt: skip
 @pytest.mark.parametrize("library", ["libgomp.so.1", "libscipy_openblas64_-a1.so", "libtcmalloc.so"])
 def test_fewer_threads_are_proposed_for_a_program_with_a_pool(name, request_fields, counts, library):
     found = DetectedLibrary(library=name_library(library), method=DetectionMethod.NEEDED, origin="app")
@@ -89,32 +83,21 @@ def test_nothing_is_proposed_that_the_quota_stops():
     assert {dict(choices)["ranks"] for choices in made} == {"1"}
 
 
-@pytest.mark.parametrize(
-    ("text", "key", "values"),
-    [
-        ("smt = 1 , all", "smt", ["1", "all"]),
-        ("mask=0-1|2-3;0,1", "mask", ["0-1|2-3", "0,1"]),
-        ("mask=0,2;", "mask", ["0,2"]),
-        ("env=A=1,A=2", "env", ["A=1", "A=2"]),
-    ],
-)
+@pytest.mark.parametrize(("text", "key", "values"), [
+    ("smt = 1 , all", "smt", ["1", "all"]), ("mask=0-1|2-3;0,1", "mask", ["0-1|2-3", "0,1"]),
+    ("mask=0,2;", "mask", ["0,2"]), ("env=A=1,A=2", "env", ["A=1", "A=2"]),
+])  # fmt: skip
 def test_values_of_vary(text, key, values):
     found = parse_variation(text)
     assert [(value.key, value.text) for value in found] == [(key, value) for value in values]
     assert [text[slice(*value.span)] for value in found] == values
 
 
-@pytest.mark.parametrize(
-    ("text", "message", "marked"),
-    [
-        ("", "option is missing", ""),
-        ("smt", "smt has no values", "smt"),
-        ("=1,2", "option is missing", ""),
-        ("smt=1,,2", "value of smt is missing", ""),
-        ("mask=;0", "value of mask is missing", ""),
-        ("smt=1,2, 1", "the value 1 twice", "1"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message", "marked"), [
+    ("", "option is missing", ""), ("smt", "smt has no values", "smt"), ("=1,2", "option is missing", ""),
+    ("smt=1,,2", "value of smt is missing", ""), ("mask=;0", "value of mask is missing", ""),
+    ("smt=1,2, 1", "the value 1 twice", "1"),
+])  # fmt: skip
 def test_wrong_texts_of_vary(text, message, marked):
     with pytest.raises(PositionError, match=message) as error:
         parse_variation(text)

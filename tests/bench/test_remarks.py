@@ -66,33 +66,30 @@ def once(name, at, value):
     return {"values": lambda own, number: (value if own == name and number in at else 1 + number % 3 / 100,)}
 
 
-@pytest.mark.parametrize(
-    ("fields", "code", "facts"),
-    [
-        (met("default", throttled_s=0.25, throttled_periods=3), "throttled", "3 of 24 runs, 0.75 s"),
-        (met("default", Conditions(stolen_s=0.009), stolen_s=0.2), "stolen", "3 of 24 runs, 0.6 s"),
-        (
-            met("unbound", Conditions(others_share=-0.01), others_share=0.8),
-            "others",
-            "used 9 % of the CPUs of the runs, in single runs up to 80 %",
-        ),
-        (met("unbound", other_runs=2), "other-runs", "3 of 24 runs"),
-        (
-            {
-                "status": lambda *run: Status.INVALID if run == ("default", 3) else Status.OK,
-                "reason": often("default", "", "a thread may run on CPU 7"),
-            },
-            "invalid default",
-            "1 of 12 runs was not bound as planned: a thread may run on CPU 7",
-        ),
-        (
-            {"verification": often("default", Verification.UNSEEN, Verification.NOT_CHECKED)},
-            "unseen default",
-            "3 runs",
-        ),
-        (once("default", (5,), 1.7), "outliers default", "1 of 12 values is an outlier: 1.68 times"),
-    ],
-)
+@pytest.mark.parametrize(("fields", "code", "facts"), [
+    (met("default", throttled_s=0.25, throttled_periods=3), "throttled", "3 of 24 runs, 0.75 s"),
+    (met("default", Conditions(stolen_s=0.009), stolen_s=0.2), "stolen", "3 of 24 runs, 0.6 s"),
+    (
+        met("unbound", Conditions(others_share=-0.01), others_share=0.8),
+        "others",
+        "used 9 % of the CPUs of the runs, in single runs up to 80 %",
+    ),
+    (met("unbound", other_runs=2), "other-runs", "3 of 24 runs"),
+    (
+        {
+            "status": lambda *run: Status.INVALID if run == ("default", 3) else Status.OK,
+            "reason": often("default", "", "a thread may run on CPU 7"),
+        },
+        "invalid default",
+        "1 of 12 runs was not bound as planned: a thread may run on CPU 7",
+    ),
+    (
+        {"verification": often("default", Verification.UNSEEN, Verification.NOT_CHECKED)},
+        "unseen default",
+        "3 runs",
+    ),
+    (once("default", (5,), 1.7), "outliers default", "1 of 12 values is an outlier: 1.68 times"),
+])  # fmt: skip
 def test_remarks(fields, code, facts):
     code, _, candidate = code.partition(" ")
     found = remarks(make_runs(**fields))

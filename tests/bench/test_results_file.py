@@ -129,17 +129,13 @@ def test_another_host_name_and_version_are_not_refused_and_the_seed_of_the_file_
     assert "--seed: 7, now 8" in read_error(path, other, any_seed=False)
 
 
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (b"my notes", "not a results file"),
-        (b"my notes\n", "line 1: not JSON"),
-        (b"[1]\n", "line 1: not a JSON object"),
-        (b'{"schema": "ompbind-run/1"}\n', "line 1: the schema is not ompbind-bench/2"),
-        (b'{"schema": "ompbind-bench/2"}\n', "line 1: Session has no version, started, hardware, command"),
-        (b"\xff\n", "codec"),
-    ],
-)
+@pytest.mark.parametrize(("content", "why"), [
+    (b"my notes", "not a results file"), (b"my notes\n", "line 1: not JSON"),
+    (b"[1]\n", "line 1: not a JSON object"),
+    (b'{"schema": "ompbind-run/1"}\n', "line 1: the schema is not ompbind-bench/2"),
+    (b'{"schema": "ompbind-bench/2"}\n', "line 1: Session has no version, started, hardware, command"),
+    (b"\xff\n", "codec"),
+])  # fmt: skip
 def test_a_file_of_something_else_is_refused_untouched(path, content, why):
     Path(path).write_bytes(content)
     assert why in read_error(path)
@@ -216,21 +212,17 @@ def test_all_fields_are_read_back():
 A_RUN = {"candidate": "a", "number": 0, "round": 1, "started": 1}
 
 
-@pytest.mark.parametrize(
-    ("change", "wrong"),
-    [
-        ({"candidate": 3}, "Run.candidate: unexpected value 3"),
-        ({"values": ["fast"]}, "Run.values: unexpected value 'fast'"),
-        ({"values": 1.0}, "Run.values: unexpected value 1.0"),
-        ({"values": [float("inf")]}, "Run.values: unexpected value inf"),
-        ({"user_s": float("nan")}, "Run.user_s: unexpected value nan"),
-        ({"wall_s": [10**400]}, "Run.wall_s: unexpected value 1000"),
-        ({"number": True}, "Run.number: unexpected value True"),
-        ({"status": "great"}, "Run.status: 'great'"),
-        ({"conditions": {"other_runs": None}}, "Conditions.other_runs: unexpected value None"),
-        ({"conditions": 5}, "Run.conditions: Conditions is no object"),
-    ],
-)
+@pytest.mark.parametrize(("change", "wrong"), [
+    ({"candidate": 3}, "Run.candidate: unexpected value 3"),
+    ({"values": ["fast"]}, "Run.values: unexpected value 'fast'"),
+    ({"values": 1.0}, "Run.values: unexpected value 1.0"),
+    ({"values": [float("inf")]}, "Run.values: unexpected value inf"),
+    ({"user_s": float("nan")}, "Run.user_s: unexpected value nan"),
+    ({"wall_s": [10**400]}, "Run.wall_s: unexpected value 1000"),
+    ({"number": True}, "Run.number: unexpected value True"), ({"status": "great"}, "Run.status: 'great'"),
+    ({"conditions": {"other_runs": None}}, "Conditions.other_runs: unexpected value None"),
+    ({"conditions": 5}, "Run.conditions: Conditions is no object"),
+])  # fmt: skip
 def test_wrong_values_are_named(change, wrong):
     with pytest.raises(ValueError, match=wrong):
         make_record(Run, {**A_RUN, **change})

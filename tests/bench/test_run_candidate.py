@@ -34,17 +34,13 @@ def test_what_is_unknown_is_none():
         assert add_outcome(RUN, Outcome(exits=exits), None).max_rss_bytes is None
 
 
-@pytest.mark.parametrize(
-    ("outcome", "facts"),
-    [
-        (Outcome(exits=(), error=LaunchError("command not found: x")), "command not found: x"),
-        (Outcome(exits=(exited(0, 143, stopped=True),), timed_out=True), "timeout|2.5 s"),
-        (Outcome(exits=(exited(1, 3, last_lines=("", "bad\x1b[m", " ")), exited(0, 4))),
-         "rank 1|code 3|: bad"),
-        (Outcome(exits=(exited(0, 3, last_lines=("x" * 999,)),)), f"rank 0|code 3|{'x' * 200}"),
-        (Outcome(exits=(exited(0, None, signal=9),), oom_kills=1), "rank 0|SIGKILL|memory ran out"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("outcome", "facts"), [
+    (Outcome(exits=(), error=LaunchError("command not found: x")), "command not found: x"),
+    (Outcome(exits=(exited(0, 143, stopped=True),), timed_out=True), "timeout|2.5 s"),
+    (Outcome(exits=(exited(1, 3, last_lines=("", "bad\x1b[m", " ")), exited(0, 4))), "rank 1|code 3|: bad"),
+    (Outcome(exits=(exited(0, 3, last_lines=("x" * 999,)),)), f"rank 0|code 3|{'x' * 200}"),
+    (Outcome(exits=(exited(0, None, signal=9),), oom_kills=1), "rank 0|SIGKILL|memory ran out"),
+])  # fmt: skip
 def test_a_failed_run_has_a_reason_with_last_words(outcome, facts):
     run = add_outcome(RUN, outcome, 2.5)
     assert run.status == Status.FAILED
@@ -66,15 +62,12 @@ def verified(*severities):
     return VerificationResult(ranks=tuple(ranks), complete=False, stable=False, seen_s=0.1)
 
 
-@pytest.mark.parametrize(
-    ("result", "verification", "status"),
-    [
-        (None, Verification.NOT_CHECKED, Status.OK),
-        (verified(Severity.OK, Severity.WARNING), Verification.VERIFIED, Status.OK),
-        (verified(Severity.OK, None), Verification.UNSEEN, Status.OK),
-        (verified(Severity.WARNING, Severity.ERROR), Verification.VIOLATED, Status.INVALID),
-    ],
-)
+@pytest.mark.parametrize(("result", "verification", "status"), [
+    (None, Verification.NOT_CHECKED, Status.OK),
+    (verified(Severity.OK, Severity.WARNING), Verification.VERIFIED, Status.OK),
+    (verified(Severity.OK, None), Verification.UNSEEN, Status.OK),
+    (verified(Severity.WARNING, Severity.ERROR), Verification.VIOLATED, Status.INVALID),
+])  # fmt: skip
 def test_only_errors_of_verification_make_a_run_invalid(result, verification, status):
     run = add_outcome(RUN, Outcome(exits=(exited(0), exited(1)), verified=result), None)
     assert (run.verification, run.status) == (verification, status)

@@ -106,15 +106,11 @@ def test_the_recommended_command_can_be_pasted(word):
     assert subprocess.run(words, capture_output=True, check=True, timeout=10).stdout.decode() == word
 
 
-@pytest.mark.parametrize(
-    ("choices", "fields", "expected"),
-    [
-        ({"default": R.BEST}, {}, "default, 1.12 times .* 1.07 to 1.14, from 12 rounds .* run -- true"),
-        ({"unbound": R.REFERENCE}, {}, "no candidate is known to be better than unbound, .* true$"),
-        ({}, {"result": R.UNKNOWN, "more_rounds": 7}, "nothing yet; about 7 more rounds"),
-    ],
-    ids=["best", "unbound", "none"],
-)  # fmt: skip
+@pytest.mark.parametrize(("choices", "fields", "expected"), [
+    ({"default": R.BEST}, {}, "default, 1.12 times .* 1.07 to 1.14, from 12 rounds .* run -- true"),
+    ({"unbound": R.REFERENCE}, {}, "no candidate is known to be better than unbound, .* true$"),
+    ({}, {"result": R.UNKNOWN, "more_rounds": 7}, "nothing yet; about 7 more rounds"),
+], ids=["best", "unbound", "none"])  # fmt: skip
 def test_each_choice_is_explained(choices, fields, expected):
     session = make_session({"unbound": 1.0, "default": 0.9}, command=("true",))
     text = render(session, make_conclusion(session, choices, **({"default": fields} if fields else {})))
@@ -152,15 +148,12 @@ def test_the_effects_of_binding_and_of_the_number_of_ranks_have_separate_lines()
     assert joined.endswith("recommended: 8 ranks, smt=2 ompbind run -n 8 --smt=2 -- true")
 
 
-@pytest.mark.parametrize(
-    ("failing", "rounds", "said", "not_said"),
-    [
-        ("unbound default smt=2", 0, "disqualified: all candidates: exit code 1", "compared with"),
-        ("unbound default smt=2", 0, "recommended: nothing; no candidate could be measured", "compared with"),
-        ("default smt=2", 0, "recommended: nothing was compared", "known to be better"),
-        ("unbound", 12, "no candidate is known to be better than default ompbind run", "nothing"),
-    ],
-)
+@pytest.mark.parametrize(("failing", "rounds", "said", "not_said"), [
+    ("unbound default smt=2", 0, "disqualified: all candidates: exit code 1", "compared with"),
+    ("unbound default smt=2", 0, "recommended: nothing; no candidate could be measured", "compared with"),
+    ("default smt=2", 0, "recommended: nothing was compared", "known to be better"),
+    ("unbound", 12, "no candidate is known to be better than default ompbind run", "nothing"),
+])  # fmt: skip
 def test_failed_candidates_are_not_compared(failing, rounds, said, not_said):
     session = make_session({"unbound": 1.0, "default": 1.0, "smt=2": 1.0}, rounds=rounds, noise=0.001)
     failed = {"status": Status.FAILED, "values": (), "reason": "exit code 1"}
@@ -205,19 +198,12 @@ def test_sessions_are_compared_in_words():
     assert longest(text) <= 80
 
 
-@pytest.mark.parametrize(
-    ("metric", "values", "texts"),
-    [
-        (Metric(), [0.0123, 0.4], ["12.30 ms", "400.00 ms"]),
-        (Metric(), [0.4, 1.5], ["0.400 s", "1.500 s"]),
-        (Metric(), [100_000.0], ["100000 s"]),
-        (Metric(), [], []),
-        (TWO_METRICS[0], [1234.5, 99.9], ["1234.50", "99.90"]),
-        (TWO_METRICS[0], [0.000012], ["0.00001"]),
-        (TWO_METRICS[0], [3e12], ["3.000e+12"]),
-        (TWO_METRICS[0], [0.0, -2.0], ["0.000", "-2.000"]),
-    ],
-)
+@pytest.mark.parametrize(("metric", "values", "texts"), [
+    (Metric(), [0.0123, 0.4], ["12.30 ms", "400.00 ms"]), (Metric(), [0.4, 1.5], ["0.400 s", "1.500 s"]),
+    (Metric(), [100_000.0], ["100000 s"]), (Metric(), [], []),
+    (TWO_METRICS[0], [1234.5, 99.9], ["1234.50", "99.90"]), (TWO_METRICS[0], [0.000012], ["0.00001"]),
+    (TWO_METRICS[0], [3e12], ["3.000e+12"]), (TWO_METRICS[0], [0.0, -2.0], ["0.000", "-2.000"]),
+])  # fmt: skip
 def test_values_of_a_column_have_one_unit_and_equal_decimals(metric, values, texts):
     assert list(map(make_scale(metric, values), values)) == texts
 

@@ -38,22 +38,19 @@ def settings_of(text):
     return [(option.key, given.value) for option, given in parse(f"[defaults]\n{text}\n").settings]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ('mask = "0-3"', [("mask", "0-3")]), ("ranks = 4", [("ranks", "4")]),
-        ('ranks = "auto"', [("ranks", "auto")]), ("timeout = 1.5", [("timeout", "1.5")]),
-        ("strict = true", [("strict", True)]), ("strict = false", [("strict", None)]),
-        ("no-strict = true", [("strict", None)]), ("verify = true", [("verify", "")]),
-        ("verify = false", [("verify", None)]), ('verify = "strict"', [("verify", "strict")]),
-        ('preload = "tcmalloc"', [("preload", "tcmalloc")]),
-        ('preload = ["a", "b"]', [("preload", "a"), ("preload", "b")]),
-        ('preload = "a"\nno-preload = true', [("preload", None), ("preload", "a")]),
-        ('env = ["A=1"]', [("env", "A=1")]),
-        ('env = { A = "1", B = "{rank}" }', [("env", "A=1"), ("env", "B={rank}")]),
-        ('[defaults.env]\nA = "1"', [("env", "A=1")]), ("", []),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "expected"), [
+    ('mask = "0-3"', [("mask", "0-3")]), ("ranks = 4", [("ranks", "4")]),
+    ('ranks = "auto"', [("ranks", "auto")]), ("timeout = 1.5", [("timeout", "1.5")]),
+    ("strict = true", [("strict", True)]), ("strict = false", [("strict", None)]),
+    ("no-strict = true", [("strict", None)]), ("verify = true", [("verify", "")]),
+    ("verify = false", [("verify", None)]), ('verify = "strict"', [("verify", "strict")]),
+    ('preload = "tcmalloc"', [("preload", "tcmalloc")]),
+    ('preload = ["a", "b"]', [("preload", "a"), ("preload", "b")]),
+    ('preload = "a"\nno-preload = true', [("preload", None), ("preload", "a")]),
+    ('env = ["A=1"]', [("env", "A=1")]),
+    ('env = { A = "1", B = "{rank}" }', [("env", "A=1"), ("env", "B={rank}")]),
+    ('[defaults.env]\nA = "1"', [("env", "A=1")]), ("", []),
+])  # fmt: skip
 def test_settings(text, expected):
     assert settings_of(text) == expected
 
@@ -84,15 +81,11 @@ def file(kind, *presets):
 USER, PROJECT = file(FileKind.USER, "a", "site"), file(FileKind.PROJECT, "p", "q")
 
 
-@pytest.mark.parametrize(
-    ("files", "name", "facts"),
-    [
-        ((USER, file(FileKind.PROJECT, "a")), "a", ["--preset", "/project.toml", "/user.toml"]),
-        ((USER, PROJECT), "sites", ["'sites' is not defined", "did you mean site?"]),
-        ((PROJECT,), "sites", ["p, q"]),
-        ((), "sites", ["'ompbind config'"]),
-    ],
-)
+@pytest.mark.parametrize(("files", "name", "facts"), [
+    ((USER, file(FileKind.PROJECT, "a")), "a", ["--preset", "/project.toml", "/user.toml"]),
+    ((USER, PROJECT), "sites", ["'sites' is not defined", "did you mean site?"]),
+    ((PROJECT,), "sites", ["p, q"]), ((), "sites", ["'ompbind config'"]),
+])  # fmt: skip
 def test_a_name_that_means_no_preset_or_two(files, name, facts):
     assert find_preset((USER, PROJECT), "p", "--preset") == PROJECT
     with pytest.raises(ConfigurationError) as caught:
@@ -133,20 +126,16 @@ def test_errors_have_a_line(text, message):
     assert max(map(len, render_error(caught.value, 60).splitlines())) <= 60
 
 
-@pytest.mark.parametrize(
-    ("text", "hint"),
-    [
-        ("[defaults]\nstratgy = 'x'", "did you mean strategy?"),
-        ("[defaults]\nno-stratgy = true", "did you mean no-strategy?"),
-        ("[default]", "did you mean defaults?"),
-        ("mask = '0'", "write it below [defaults]"),
-        ("[defaults]\nxyz = 1", "'ompbind config --no-config' lists the keys"),
-        ("[defaults]\nmemory = 'membind'", "did you mean 'bind'?"),
-        ("preset = 1", "write [preset.NAME] on a line, and its keys below"),
-        ("[preset.a]\ninherits = 'x'", "write all options of a preset or group below its name, and common"),
-        ("[preset.a]\nmatch = { cpus = 8 }", "choose the preset with --preset or OMPBIND_PRESET"),
-    ],
-)
+@pytest.mark.parametrize(("text", "hint"), [
+    ("[defaults]\nstratgy = 'x'", "did you mean strategy?"),
+    ("[defaults]\nno-stratgy = true", "did you mean no-strategy?"), ("[default]", "did you mean defaults?"),
+    ("mask = '0'", "write it below [defaults]"),
+    ("[defaults]\nxyz = 1", "'ompbind config --no-config' lists the keys"),
+    ("[defaults]\nmemory = 'membind'", "did you mean 'bind'?"),
+    ("preset = 1", "write [preset.NAME] on a line, and its keys below"),
+    ("[preset.a]\ninherits = 'x'", "write all options of a preset or group below its name, and common"),
+    ("[preset.a]\nmatch = { cpus = 8 }", "choose the preset with --preset or OMPBIND_PRESET"),
+])  # fmt: skip
 def test_hints_name_what_is_meant(text, hint):
     with pytest.raises(ConfigurationError) as caught:
         parse(text)

@@ -79,63 +79,44 @@ NO_VALUES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("line", "files", "variables", "expected"),
-    [
-        ("", [], [], {}),
-        ("", ["u:size=2", "f:size=3"], [], {"size": 3}),
-        ("", ["p:size=5"], ["SIZE=6"], {"size": 6}),
-        ("--size 7", ["p:size=5"], ["SIZE=6"], {"size": 7}),
-        ("--size 7", ["p:size=x"], ["SIZE=y"], {"size": 7}),
-        ("--size x --size 7", [], [], {"size": 7}),
-        ("-fn2", [], [], {"size": 2, "force": True}),
-        ("--size=2 a -f", [], [], {"size": 2, "words": ("a",), "force": True}),
-        ("-f -- --size 2", [], [], {"force": True, "words": ("--size", "2")}),
-        ("", ["u:size=2", "p:no-size"], [], {}),
-        ("--no-size", ["u:size=2"], ["SIZE=3"], {}),
-        ("--size 4 --no-size", ["u:size=2"], [], {}),
-        ("", ["u:no-size"], ["SIZE=3"], {"size": 3}),
-        ("--library d --library e,f", ["u:library=a", "f:library=b"], ["LIBRARY=c"],
-         {"library": ("a", "b", "c", "d", "e", "f")}),
-        ("", [], ["LIBRARY=a 'b c'"], {"library": ("a", "b c")}),
-        ("--library d", ["u:library=a", "p:no-library", "p:library=b"], ["LIBRARY=c"],
-         {"library": ("b", "c", "d")}),
-        ("--library d --no-library --library e", ["u:library=a"], ["LIBRARY=c"], {"library": ("e",)}),
-        ("--no-library", ["u:library=a"], ["LIBRARY=c"], {}),
-        ("", ["u:force"], ["FORCE=no"], {}),
-        ("", ["u:force"], ["QUIET=yes"], {"force": True, "quiet": True}),
-        ("--no-quiet", ["u:force"], ["FORCE=1"], {}),
-        ("--no-quiet --force", [], ["QUIET=1"], {"force": True}),
-        ("", ["u:force", "p:no-quiet"], ["QUIET=1"], {"quiet": True}),
-        ("", ["u:force"], ["QUIET=off"], {}),
-        ("--check=a --check", [], [], {"check": ""}),
-        ("--check -f", [], [], {"check": "", "force": True}),
-        ("--check -- a", [], [], {"check": "", "words": ("a",)}),
-        ("--no-check", ["f:check=a"], [], {}),
-        ("", [], ["CHECK=1"], {"check": ""}),
-        ("", ["f:check=a"], ["CHECK=off"], {}),
-        ("", [], ["TIME=1"], {"time": "1"}),
-        ("", ["u:size=2"], ["SIZE="], {"size": 2}),
-        ("", [], ["ONCE=a"], {}),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("line", "files", "variables", "expected"), [
+    ("", [], [], {}), ("", ["u:size=2", "f:size=3"], [], {"size": 3}),
+    ("", ["p:size=5"], ["SIZE=6"], {"size": 6}), ("--size 7", ["p:size=5"], ["SIZE=6"], {"size": 7}),
+    ("--size 7", ["p:size=x"], ["SIZE=y"], {"size": 7}), ("--size x --size 7", [], [], {"size": 7}),
+    ("-fn2", [], [], {"size": 2, "force": True}),
+    ("--size=2 a -f", [], [], {"size": 2, "words": ("a",), "force": True}),
+    ("-f -- --size 2", [], [], {"force": True, "words": ("--size", "2")}),
+    ("", ["u:size=2", "p:no-size"], [], {}), ("--no-size", ["u:size=2"], ["SIZE=3"], {}),
+    ("--size 4 --no-size", ["u:size=2"], [], {}), ("", ["u:no-size"], ["SIZE=3"], {"size": 3}),
+    ("--library d --library e,f", ["u:library=a", "f:library=b"], ["LIBRARY=c"],
+     {"library": ("a", "b", "c", "d", "e", "f")}),
+    ("", [], ["LIBRARY=a 'b c'"], {"library": ("a", "b c")}),
+    ("--library d", ["u:library=a", "p:no-library", "p:library=b"], ["LIBRARY=c"],
+     {"library": ("b", "c", "d")}),
+    ("--library d --no-library --library e", ["u:library=a"], ["LIBRARY=c"], {"library": ("e",)}),
+    ("--no-library", ["u:library=a"], ["LIBRARY=c"], {}), ("", ["u:force"], ["FORCE=no"], {}),
+    ("", ["u:force"], ["QUIET=yes"], {"force": True, "quiet": True}),
+    ("--no-quiet", ["u:force"], ["FORCE=1"], {}), ("--no-quiet --force", [], ["QUIET=1"], {"force": True}),
+    ("", ["u:force", "p:no-quiet"], ["QUIET=1"], {"quiet": True}), ("", ["u:force"], ["QUIET=off"], {}),
+    ("--check=a --check", [], [], {"check": ""}), ("--check -f", [], [], {"check": "", "force": True}),
+    ("--check -- a", [], [], {"check": "", "words": ("a",)}), ("--no-check", ["f:check=a"], [], {}),
+    ("", [], ["CHECK=1"], {"check": ""}), ("", ["f:check=a"], ["CHECK=off"], {}),
+    ("", [], ["TIME=1"], {"time": "1"}), ("", ["u:size=2"], ["SIZE="], {"size": 2}), ("", [], ["ONCE=a"], {}),
+])  # fmt: skip
 def test_values(parse, line, files, variables, expected):
     assert parse(line, files, variables).params == {**NO_VALUES, **expected}
 
 
-@pytest.mark.parametrize(
-    ("line", "files", "variables", "level", "places"),
-    [
-        ("", [], [], ValueLevel.DEFAULT, []),
-        ("", ["u:library=a", "p:library=b"], [], ValueLevel.PRESET, ["u:library=a", "p:library=b"]),
-        ("", ["u:library=a"], ["LIBRARY=b c"], ValueLevel.VARIABLE,
-         ["u:library=a", "OMPBIND_LIBRARY", "OMPBIND_LIBRARY"]),
-        ("--library c", ["u:no-library"], ["LIBRARY=b"], ValueLevel.COMMAND_LINE,
-         ["OMPBIND_LIBRARY", "--library"]),
-        ("--no-library", ["u:library=a"], [], ValueLevel.COMMAND_LINE, ["--no-library"]),
-        ("", ["u:library=a", "f:no-library"], [], ValueLevel.FILE, ["f:no-library"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("line", "files", "variables", "level", "places"), [
+    ("", [], [], ValueLevel.DEFAULT, []),
+    ("", ["u:library=a", "p:library=b"], [], ValueLevel.PRESET, ["u:library=a", "p:library=b"]),
+    ("", ["u:library=a"], ["LIBRARY=b c"], ValueLevel.VARIABLE,
+     ["u:library=a", "OMPBIND_LIBRARY", "OMPBIND_LIBRARY"]),
+    ("--library c", ["u:no-library"], ["LIBRARY=b"], ValueLevel.COMMAND_LINE,
+     ["OMPBIND_LIBRARY", "--library"]),
+    ("--no-library", ["u:library=a"], [], ValueLevel.COMMAND_LINE, ["--no-library"]),
+    ("", ["u:library=a", "f:no-library"], [], ValueLevel.FILE, ["f:no-library"]),
+])  # fmt: skip
 def test_sources(parse, line, files, variables, level, places):
     sources = parse(line, files, variables).sources
     assert sources.is_given("library") == bool(places)
@@ -146,18 +127,15 @@ def test_sources(parse, line, files, variables, level, places):
 SEE_HELP = "see 'ompbind run --help'"
 
 
-@pytest.mark.parametrize(
-    ("line", "files", "variables", "message", "hint"),
-    [
-        ("-n x", ["f:size=2"], [], "-n/--size: 'x'", SEE_HELP),
-        ("-np 4", [], [], "-n/--size: 'p'", "did you mean -n N?"),
-        ("--memory membind", [], [], "--memory: 'membind'", "did you mean 'bind'?"),
-        ("", [], ["SIZE=0"], "OMPBIND_SIZE: '0'", SEE_HELP),
-        ("--library a", ["f:library="], [], "f:library=: ", SEE_HELP),
-        ("", [], ["FORCE=maybe"], "OMPBIND_FORCE: 'maybe'", ""),
-        ("", [], ["LIBRARY='a"], "OMPBIND_LIBRARY: ", "close each quote"),
-    ],
-)
+@pytest.mark.parametrize(("line", "files", "variables", "message", "hint"), [
+    ("-n x", ["f:size=2"], [], "-n/--size: 'x'", SEE_HELP),
+    ("-np 4", [], [], "-n/--size: 'p'", "did you mean -n N?"),
+    ("--memory membind", [], [], "--memory: 'membind'", "did you mean 'bind'?"),
+    ("", [], ["SIZE=0"], "OMPBIND_SIZE: '0'", SEE_HELP),
+    ("--library a", ["f:library="], [], "f:library=: ", SEE_HELP),
+    ("", [], ["FORCE=maybe"], "OMPBIND_FORCE: 'maybe'", ""),
+    ("", [], ["LIBRARY='a"], "OMPBIND_LIBRARY: ", "close each quote"),
+])  # fmt: skip
 def test_a_wrong_value_names_its_source(parse, line, files, variables, message, hint):
     with pytest.raises(OptionError) as caught:
         parse(line, files, variables)
@@ -166,14 +144,10 @@ def test_a_wrong_value_names_its_source(parse, line, files, variables, message, 
     assert parse(line, files, variables, resilient_parsing=True)  # completion goes on
 
 
-@pytest.mark.parametrize(
-    ("line", "files", "variables", "place"),
-    [
-        ("--mask 0-", [], [], ""),
-        ("", ["f:mask=0-"], [], "f:mask=0-: "),
-        ("", [], ["MASK=0-"], "OMPBIND_MASK: "),
-    ],
-)
+@pytest.mark.parametrize(("line", "files", "variables", "place"), [
+    ("--mask 0-", [], [], ""), ("", ["f:mask=0-"], [], "f:mask=0-: "),
+    ("", [], ["MASK=0-"], "OMPBIND_MASK: "),
+])  # fmt: skip
 def test_a_wrong_mask_keeps_its_caret(parse, line, files, variables, place):
     with pytest.raises(MaskError) as caught:
         parse(line, files, variables)

@@ -40,10 +40,9 @@ def test_a_rank_of_slurm_takes_the_placement_of_its_gpu(keep, capsys):
     assert not capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("launcher", "local_rank", "quiet"),
-    [("Slurm", 0, False), ("Flux", 0, False), ("Slurm", 0, True), ("Flux", 1, False)],
-)
+@pytest.mark.parametrize(("launcher", "local_rank", "quiet"), [
+    ("Slurm", 0, False), ("Flux", 0, False), ("Slurm", 0, True), ("Flux", 1, False),
+])  # fmt: skip
 def test_the_first_rank_says_that_gpus_do_not_count(keep, capsys, launcher, local_rank, quiet):
     env = {"SLURM_GPUS_ON_NODE": "2", "CUDA_VISIBLE_DEVICES": "1"}
     index, made, _ = keep(env, launcher, local_rank, quiet)

@@ -10,23 +10,18 @@ from ompbind.execution.restarts import RestartPolicy
 (ON_FAILURE,) = (option for option in find_options("run") if option.name == "on_failure")
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("perf stat -o perf.{rank}", ("perf", "stat", "-o", "perf.{rank}")),
-        ("sh -c 'a b' \"c d\" e\\ f", ("sh", "-c", "a b", "c d", "e f")),
-        ("a '' # b", ("a", "", "#", "b")),
-    ],
-)
+@pytest.mark.parametrize(("text", "words"), [
+    ("perf stat -o perf.{rank}", ("perf", "stat", "-o", "perf.{rank}")),
+    ("sh -c 'a b' \"c d\" e\\ f", ("sh", "-c", "a b", "c d", "e f")), ("a '' # b", ("a", "", "#", "b")),
+])  # fmt: skip
 def test_a_wrapper_is_split_as_by_a_shell(text, words):
     assert read_wrapper_words(text) == words
 
 
-@pytest.mark.parametrize(
-    ("read", "text"),
-    [(read_wrapper_words, " "), (read_wrapper_words, "a 'b"), (read_wrapper_words, "a\\"),
-     (read_wrapper_words, "a\0"), (name_of("a file"), ""), (name_of("a directory"), "a\0")],
-)  # fmt: skip
+@pytest.mark.parametrize(("read", "text"), [
+    (read_wrapper_words, " "), (read_wrapper_words, "a 'b"), (read_wrapper_words, "a\\"),
+    (read_wrapper_words, "a\0"), (name_of("a file"), ""), (name_of("a directory"), "a\0"),
+])  # fmt: skip
 def test_values_that_no_rank_can_use_are_refused(read, text):
     with pytest.raises(OptionError):
         read(text)
@@ -39,20 +34,18 @@ def test_paths():
         read("logs/{rank}")
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("90", 90), ("5m", 300), ("1.5h", 5400), ("0", 0), (".5", 0.5), ("1d", 86400), ("1h30m", 5400),
-     ("1m30s", 90), ("1m1.5s", 61.5), ("1d2h3m4s", 93784), ("1.5h30m", 7200)],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "seconds"), [
+    ("90", 90), ("5m", 300), ("1.5h", 5400), ("0", 0), (".5", 0.5), ("1d", 86400), ("1h30m", 5400),
+    ("1m30s", 90), ("1m1.5s", 61.5), ("1d2h3m4s", 93784), ("1.5h30m", 7200),
+])  # fmt: skip
 def test_times(text, seconds):
     assert read_seconds(text) == seconds
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "m", "s5", "1m30", "30s1m", "1m2m", "1h 30m", "-5", "1e3", "1..5", "1:30", "5M", "٣m", "9" * 13,
-     "1h."],
-)  # fmt: skip
+@pytest.mark.parametrize("text", [
+    "", "m", "s5", "1m30", "30s1m", "1m2m", "1h 30m", "-5", "1e3", "1..5", "1:30", "5M", "٣m", "9" * 13,
+    "1h.",
+])  # fmt: skip
 def test_texts_that_are_no_times(text):
     with pytest.raises(OptionError, match="is not a time"):
         read_seconds(text)

@@ -32,15 +32,10 @@ def test_numbers_of_system_calls(program, numbers):
     assert find_calls(*program) == numbers
 
 
-@pytest.mark.parametrize(
-    ("nodes", "word_bytes", "byteorder", "expected"),
-    [
-        ((0, 9, 64), 8, "little", {0: 1, 1: 2, 8: 1}),
-        ((0, 9, 64), 8, "big", {7: 1, 6: 2, 15: 1}),
-        ((0, 9, 33), 4, "big", {3: 1, 2: 2, 7: 2}),
-        ((1023,), 8, "big", {120: 128}),
-    ],
-)
+@pytest.mark.parametrize(("nodes", "word_bytes", "byteorder", "expected"), [
+    ((0, 9, 64), 8, "little", {0: 1, 1: 2, 8: 1}), ((0, 9, 64), 8, "big", {7: 1, 6: 2, 15: 1}),
+    ((0, 9, 33), 4, "big", {3: 1, 2: 2, 7: 2}), ((1023,), 8, "big", {120: 128}),
+])  # fmt: skip
 def test_masks_are_words_of_bits(nodes, word_bytes, byteorder, expected):
     mask = make_nodemask(CpuSet(nodes), word_bytes, byteorder)
     assert len(mask) == 128

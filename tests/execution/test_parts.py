@@ -11,16 +11,11 @@ from ompbind.execution import spawn
 from ompbind.execution.spawn import exec_error, find_executable, set_affinity, working_directory
 
 
-@pytest.mark.parametrize(
-    ("path", "number", "code", "message"),
-    [
-        ("/etc/passwd", 2, 127, "interpreter"),
-        ("/etc/passwd", 7, 126, "too long"),
-        ("/etc/passwd", 8, 126, "not a program"),
-        ("/etc/passwd", 13, 126, "Permission denied"),
-        ("/nowhere", 2, 127, "command not found: /nowhere"),
-    ],
-)
+@pytest.mark.parametrize(("path", "number", "code", "message"), [
+    ("/etc/passwd", 2, 127, "interpreter"), ("/etc/passwd", 7, 126, "too long"),
+    ("/etc/passwd", 8, 126, "not a program"), ("/etc/passwd", 13, 126, "Permission denied"),
+    ("/nowhere", 2, 127, "command not found: /nowhere"),
+])  # fmt: skip
 def test_exec_errors_say_what_is_wrong(path, number, code, message):
     error = exec_error(path, number)
     assert error.launch_code == code

@@ -38,18 +38,14 @@ def test_assignments_of_the_user_have_precedence():
     assert first[2:] == second[2:] == [first[2], "1"]
 
 
-@pytest.mark.parametrize(
-    ("base", "added_variables", "names"),
-    [
-        ({}, (), []),
-        ({"MASTER_PORT": "1", "MASTER_ADDR": "h", "HOME": "/"}, (), ["MASTER_ADDR", "MASTER_PORT"]),
-        ({"MASTER_ADDR": "127.0.0.1"}, (), []),
-        ({"MASTER_PORT": "1"}, (("MASTER_PORT", "2"),), []),
-        ({"VLLM_DIST_IDENT": "x"}, (("MASTER_PORT", "2"),), ["VLLM_DIST_IDENT"]),
-        ({"TORCHELASTIC_USE_AGENT_STORE": "True"}, (), ["TORCHELASTIC_USE_AGENT_STORE"]),
-        ({"MASTER_PORT": "1", "OMPBIND_RANK": "0"}, (), []),
-    ],
-)
+@pytest.mark.parametrize(("base", "added_variables", "names"), [
+    ({}, (), []),
+    ({"MASTER_PORT": "1", "MASTER_ADDR": "h", "HOME": "/"}, (), ["MASTER_ADDR", "MASTER_PORT"]),
+    ({"MASTER_ADDR": "127.0.0.1"}, (), []), ({"MASTER_PORT": "1"}, (("MASTER_PORT", "2"),), []),
+    ({"VLLM_DIST_IDENT": "x"}, (("MASTER_PORT", "2"),), ["VLLM_DIST_IDENT"]),
+    ({"TORCHELASTIC_USE_AGENT_STORE": "True"}, (), ["TORCHELASTIC_USE_AGENT_STORE"]),
+    ({"MASTER_PORT": "1", "OMPBIND_RANK": "0"}, (), []),
+])  # fmt: skip
 def test_inherited_variables_that_are_replaced(base, added_variables, names):
     spec = make_run_spec(base, added_variables=added_variables)
     assert find_replaced_variables(spec, add_rendezvous(spec, 61000)) == tuple(

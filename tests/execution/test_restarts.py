@@ -13,33 +13,20 @@ def failure(rank=0, attempt=1, code=3, ran_s=0.0):
     return RankExit(rank=rank, pid=100 + attempt, code=code, attempt=attempt, usage=usage)
 
 
-@pytest.mark.parametrize(
-    ("limit", "attempt", "code", "requested", "refusal"),
-    [
-        (None, 10**6, 3, False, ""),
-        (2, 2, 3, False, ""),
-        (2, 3, 3, False, "after 3 attempts"),
-        (0, 1, 3, False, "after 1 attempt"),
-        (None, 1, 126, False, "after exit code 126"),
-        (None, 1, 127, False, "after exit code 127"),
-        (None, 1, 3, True, "after a signal from you"),
-    ],
-)
+@pytest.mark.parametrize(("limit", "attempt", "code", "requested", "refusal"), [
+    (None, 10**6, 3, False, ""), (2, 2, 3, False, ""), (2, 3, 3, False, "after 3 attempts"),
+    (0, 1, 3, False, "after 1 attempt"), (None, 1, 126, False, "after exit code 126"),
+    (None, 1, 127, False, "after exit code 127"), (None, 1, 3, True, "after a signal from you"),
+])  # fmt: skip
 def test_refusals(limit, attempt, code, requested, refusal):
     found = find_refusal(RestartPolicy(limit=limit), failure(attempt=attempt, code=code), requested=requested)
     assert found.removeprefix("it does not start again ") == refusal
 
 
-@pytest.mark.parametrize(
-    ("ran_s", "waits_s"),
-    [
-        ([0] * 9, [1, 2, 4, 8, 16, 32, 60, 60, 60]),
-        ([599] * 4, [1, 2, 4, 8]),
-        ([600] * 4, [1, 1, 1, 1]),
-        ([0, 0, 0, 600, 0, 0], [1, 2, 4, 1, 2, 4]),
-        ([700, 0, 0], [1, 2, 4]),
-    ],
-)
+@pytest.mark.parametrize(("ran_s", "waits_s"), [
+    ([0] * 9, [1, 2, 4, 8, 16, 32, 60, 60, 60]), ([599] * 4, [1, 2, 4, 8]), ([600] * 4, [1, 1, 1, 1]),
+    ([0, 0, 0, 600, 0, 0], [1, 2, 4, 1, 2, 4]), ([700, 0, 0], [1, 2, 4]),
+])  # fmt: skip
 def test_waits_double_until_an_attempt_was_healthy(ran_s, waits_s):
     restarts, found = Restarts(), []
     for attempt, seconds in enumerate(ran_s, 1):

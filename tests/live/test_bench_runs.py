@@ -87,14 +87,11 @@ def test_a_run_is_measured(bound, run):
     assert abs(found.started - time.time()) < 60
 
 
-@pytest.mark.parametrize(
-    ("argv", "settings", "reason"),
-    [
-        (("sh", "-c", "echo a >&2; echo b >&2; exit 3"), {}, "rank 0 exited with code 3; last lines: a | b"),
-        (("sleep", "300"), {"timeout_s": 0.1}, "timeout after 0.1 s"),
-        (("no-such-command",), {}, "command not found: no-such-command"),
-    ],
-)
+@pytest.mark.parametrize(("argv", "settings", "reason"), [
+    (("sh", "-c", "echo a >&2; echo b >&2; exit 3"), {}, "rank 0 exited with code 3; last lines: a | b"),
+    (("sleep", "300"), {"timeout_s": 0.1}, "timeout after 0.1 s"),
+    (("no-such-command",), {}, "command not found: no-such-command"),
+])  # fmt: skip
 def test_a_run_that_fails_says_why(argv, settings, reason, run):
     found = run(make_start(*argv), **settings)
     assert (found.status, found.values) == (Status.FAILED, ())
@@ -105,16 +102,10 @@ WAIT = "import time; time.sleep(0.8)"
 UNBIND = f"import os; os.sched_setaffinity(0, range(os.cpu_count())); {WAIT}"
 
 
-@pytest.mark.parametrize(
-    ("script", "bound", "round_number", "expected"),
-    [
-        (WAIT, True, 0, Verification.VERIFIED),
-        (UNBIND, True, 20, Verification.VIOLATED),
-        (WAIT, True, 9, Verification.NOT_CHECKED),
-        ("", False, 0, Verification.NOT_CHECKED),
-    ],
-    ids=["warm-up", "unbinds itself", "other round", "unbound"],
-)
+@pytest.mark.parametrize(("script", "bound", "round_number", "expected"), [
+    (WAIT, True, 0, Verification.VERIFIED), (UNBIND, True, 20, Verification.VIOLATED),
+    (WAIT, True, 9, Verification.NOT_CHECKED), ("", False, 0, Verification.NOT_CHECKED),
+], ids=["warm-up", "unbinds itself", "other round", "unbound"])  # fmt: skip
 def test_the_warm_up_and_every_tenth_round_are_verified(script, bound, round_number, expected, run):
     two_cpus()
     found = run(make_start(*PYTHON, script, ranks=2, bound=bound), round_number)

@@ -79,16 +79,12 @@ def test_no_output_has_the_values_of_secret_variables(ompbind, path, options):
     assert not os.path.exists(path) or "s3cret" not in Path(path).read_text()
 
 
-@pytest.mark.parametrize(
-    ("options", "command", "code", "message"),
-    [
-        (("--max-rounds", "1"), ("false",), 1, ""),
-        ((), ("./no-such-program",), 2, "command not found: ./no-such-program"),
-        (("--export", "csv=/no/such/a.csv"), ("touch", "ran"), 2, "/no/such/a.csv"),
-        (("-n", "999", "-q"), ("touch", "ran"), 1, "999 ranks do not fit on"),
-    ],
-    ids=["failed", "missing", "export", "no candidate"],
-)
+@pytest.mark.parametrize(("options", "command", "code", "message"), [
+    (("--max-rounds", "1"), ("false",), 1, ""),
+    ((), ("./no-such-program",), 2, "command not found: ./no-such-program"),
+    (("--export", "csv=/no/such/a.csv"), ("touch", "ran"), 2, "/no/such/a.csv"),
+    (("-n", "999", "-q"), ("touch", "ran"), 1, "999 ranks do not fit on"),
+], ids=["failed", "missing", "export", "no candidate"])  # fmt: skip
 def test_a_session_without_a_result_fails(ompbind, path, tmp_path, options, command, code, message):
     done = ompbind("bench", *QUICK, *options, "--results", path, "--", *command, cwd=tmp_path)
     assert (done.returncode, message in " ".join(done.stderr.split())) == (code, True)
@@ -210,15 +206,12 @@ def test_sessions_are_compared_and_the_file_of_another_one_is_refused(ompbind, t
     assert "has another session: processor: fast, now" in " ".join(done.stderr.split())
 
 
-@pytest.mark.parametrize(
-    ("options", "files", "why"),
-    [
-        ((), ("/no/such/file",), "cannot read /no/such/file: No such file or directory"),
-        ((), (__file__,), "is not a results file: line 1: not JSON"),
-        (("--fail-above", "5%"), ("{}",), "only one session is given"),
-        (("--export", "json"), ("{}", "{}"), "several sessions are given"),
-    ],
-)
+@pytest.mark.parametrize(("options", "files", "why"), [
+    ((), ("/no/such/file",), "cannot read /no/such/file: No such file or directory"),
+    ((), (__file__,), "is not a results file: line 1: not JSON"),
+    (("--fail-above", "5%"), ("{}",), "only one session is given"),
+    (("--export", "json"), ("{}", "{}"), "several sessions are given"),
+])  # fmt: skip
 def test_what_cannot_be_shown_is_an_error(ompbind, tmp_path, options, files, why):
     path = write_session(tmp_path / "a.jsonl")
     done = ompbind("bench", *options, "--show", *(file.format(path) for file in files))

@@ -104,19 +104,14 @@ def test_a_session_of_bench_is_one_run_with_the_cpus_of_all_candidates(start, ps
 
 
 @pytest.mark.two_cpus
-@pytest.mark.parametrize(
-    ("words", "env", "message"),
-    [
-        ("--share --avoid", "", "--share and --avoid contradict each other"),
-        ("", "OMPBIND_AVOID=1 OMPBIND_EXCLUSIVE=1", "OMPBIND_AVOID and OMPBIND_EXCLUSIVE contradict"),
-        ("", "OMPBIND_EXCLUSIVE=1", "not exclusive"),
-        ("--exclusive", "OMPBIND_SHARE=1", "not exclusive"),
-        ("--share", "OMPBIND_EXCLUSIVE=1 OMPBIND_AVOID=1", ""),
-        ("--avoid", "OMPBIND_EXCLUSIVE=1 OMPBIND_SHARE=1", "no core is free"),
-        ("", "OMPBIND_SHARE=1", ""),
-        ("", "OMPBIND_AVOID=0", "warning: CPUs"),
-    ],
-)
+@pytest.mark.parametrize(("words", "env", "message"), [
+    ("--share --avoid", "", "--share and --avoid contradict each other"),
+    ("", "OMPBIND_AVOID=1 OMPBIND_EXCLUSIVE=1", "OMPBIND_AVOID and OMPBIND_EXCLUSIVE contradict"),
+    ("", "OMPBIND_EXCLUSIVE=1", "not exclusive"), ("--exclusive", "OMPBIND_SHARE=1", "not exclusive"),
+    ("--share", "OMPBIND_EXCLUSIVE=1 OMPBIND_AVOID=1", ""),
+    ("--avoid", "OMPBIND_EXCLUSIVE=1 OMPBIND_SHARE=1", "no core is free"), ("", "OMPBIND_SHARE=1", ""),
+    ("", "OMPBIND_AVOID=0", "warning: CPUs"),
+])  # fmt: skip
 def test_the_command_line_overrides_the_environment(ompbind, live, words, env, message):
     live()
     script = "exit $((${OMPBIND_SHARE+1}${OMPBIND_EXCLUSIVE+1}0))"  # the ranks do not have these variables
@@ -369,17 +364,11 @@ def test_files_of_other_users_in_the_directory_do_no_harm(ompbind, ps, public):
     assert ps(env=env) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "age_s", "is_kept"),
-    [
-        ("ompbind-notes.run", "buy milk", 99, True),
-        ("ompbind-notes.run", "", 99, True),
-        ("ompbind-notes.new", "buy milk", 99, True),
-        ("ompbind-0-9-stale.run", make_text(GOOD), 0, False),
-        ("ompbind-0-9-0123abcd.new", "", 99, False),
-        ("ompbind-0-9-0123abcd.new", "ompbind", 0, True),
-    ],
-)
+@pytest.mark.parametrize(("name", "text", "age_s", "is_kept"), [
+    ("ompbind-notes.run", "buy milk", 99, True), ("ompbind-notes.run", "", 99, True),
+    ("ompbind-notes.new", "buy milk", 99, True), ("ompbind-0-9-stale.run", make_text(GOOD), 0, False),
+    ("ompbind-0-9-0123abcd.new", "", 99, False), ("ompbind-0-9-0123abcd.new", "ompbind", 0, True),
+])  # fmt: skip
 def test_only_claims_are_removed(ompbind, public, name, text, age_s, is_kept):
     path = public / name
     path.write_text(text)
@@ -415,10 +404,9 @@ def test_a_directory_that_stays_locked_stops_strict_runs_only(ompbind, claims, m
     os.close(handle)
 
 
-@pytest.mark.parametrize(
-    ("directory", "code", "text"),
-    [("/no/such", 2, "cannot read live runs in /no/such"), ("/proc", 0, "register this run in /proc")],
-)
+@pytest.mark.parametrize(("directory", "code", "text"), [
+    ("/no/such", 2, "cannot read live runs in /no/such"), ("/proc", 0, "register this run in /proc"),
+])  # fmt: skip
 def test_without_a_directory_only_strict_runs_fail(ompbind, directory, code, text):
     env = {"OMPBIND_RUNTIME_DIR": directory}
     done = ompbind("run", "--", "true", env=env)

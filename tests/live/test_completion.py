@@ -157,9 +157,7 @@ def complete(shell, line):
     return call(**env).stdout.splitlines()
 
 
-@pytest.mark.parametrize(
-    ("words", "found"),
-    rows("""
+@pytest.mark.parametrize(("words", "found"), rows("""
     --output                | plain,inherit plain,tag plain,files plain,tag,files
     --output t              | plain,tag plain,tag,files
     --log-dir               | dir,
@@ -168,8 +166,7 @@ def complete(shell, line):
     --preload t             | plain,tcmalloc
     --preload ./mine        | file,./mine
     --expect tcmalloc,i     | plain,tcmalloc,iomp
-    """),
-)
+    """))  # fmt: skip
 def test_values_of_running_options_are_completed(words, found):
     line = f"ompbind run {words}{'' if ' ' in words else ' '}"
     assert complete("bash", line) == found.split()

@@ -57,12 +57,10 @@ def words(text):
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize(
-    ("env", "rank", "size"),
-    [(SLURM, 5, 6), (OPEN_MPI, 3, 4), (MPICH, 1, 2), (FLUX, 1, 4), (TORCHRUN, 1, 2),
-     ({**SLURM, **OPEN_MPI}, 3, 4)],
-    ids=["slurm", "openmpi", "mpich", "flux", "torchrun", "mpirun in slurm"],
-)  # fmt: skip
+@pytest.mark.parametrize(("env", "rank", "size"), [
+    (SLURM, 5, 6), (OPEN_MPI, 3, 4), (MPICH, 1, 2), (FLUX, 1, 4), (TORCHRUN, 1, 2),
+    ({**SLURM, **OPEN_MPI}, 3, 4),
+], ids=["slurm", "openmpi", "mpich", "flux", "torchrun", "mpirun in slurm"])  # fmt: skip
 def test_finds_its_rank_in_the_variables_of_launchers(ompbind, env, rank, size):
     first, second = two_cpus()
     report = read_report(ompbind("exec", "-m", f"{first},{second}", "--", *SHOW, env=env))
@@ -149,12 +147,10 @@ in_openmpi = pytest.mark.part("openmpi")
 
 
 @pytest.mark.parametrize("binding", ["none", "core"])
-@pytest.mark.parametrize(
-    ("name", "args"),
-    [pytest.param("mpirun.openmpi", (*OPEN_MPI_ARGS, "--bind-to"), marks=in_openmpi),
-     ("mpiexec.hydra", ("-bind-to",))],
-    ids=["openmpi", "mpich"],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "args"), [
+    pytest.param("mpirun.openmpi", (*OPEN_MPI_ARGS, "--bind-to"), marks=in_openmpi),
+    ("mpiexec.hydra", ("-bind-to",)),
+], ids=["openmpi", "mpich"])  # fmt: skip
 def test_under_real_launchers(ompbind, name, args, binding):
     before = (required(name), "-n", "2", *args, binding)
     done = ompbind("exec", "--", *SHOW, before=before)
@@ -195,16 +191,10 @@ def test_a_dry_run_starts_and_registers_nothing(ompbind, claims, tmp_path):
 
 
 @in_openmpi
-@pytest.mark.parametrize(
-    ("binding", "inner", "warned"),
-    [
-        ("none", "run", True),
-        ("none", "run -n 2", True),
-        ("core", "run", True),
-        ("core", "run -n 2", False),
-        ("none", "exec -- ompbind run", False),
-    ],
-)
+@pytest.mark.parametrize(("binding", "inner", "warned"), [
+    ("none", "run", True), ("none", "run -n 2", True), ("core", "run", True), ("core", "run -n 2", False),
+    ("none", "exec -- ompbind run", False),
+])  # fmt: skip
 def test_a_run_that_a_launcher_starts_several_times_is_warned_about(ompbind, binding, inner, warned):
     launcher = (required("mpirun.openmpi"), "-n", "2", *OPEN_MPI_ARGS, "--bind-to", binding)
     done = ompbind(*inner.split(), "--share", "--", "true", before=launcher)

@@ -13,16 +13,12 @@ from tests.live.conftest import required, two_cpus
 from tests.live.test_exec import OPEN_MPI_ARGS, SHOW, in_openmpi, numbers, read_reports, words
 
 
-@pytest.mark.parametrize(
-    ("env", "options", "expected"),
-    [
-        ({}, "--local-rank 1 --local-size 2", [1, 2, 1, 2]),
-        ({}, "--local-rank 1 --local-size 2 -n 2", [1, 2, 1, 2]),
-        (OPEN_MPI_5, "--rank 5 --size 6 --local-rank 1 --local-size 2", [5, 6, 1, 2]),
-        ({"LOCAL_RANK": "0"}, "--local-rank 1 --local-size 2", [1, 2, 1, 2]),
-    ],
-    ids=["alone", "number", "mpirun", "partial"],
-)
+@pytest.mark.parametrize(("env", "options", "expected"), [
+    ({}, "--local-rank 1 --local-size 2", [1, 2, 1, 2]),
+    ({}, "--local-rank 1 --local-size 2 -n 2", [1, 2, 1, 2]),
+    (OPEN_MPI_5, "--rank 5 --size 6 --local-rank 1 --local-size 2", [5, 6, 1, 2]),
+    ({"LOCAL_RANK": "0"}, "--local-rank 1 --local-size 2", [1, 2, 1, 2]),
+], ids=["alone", "number", "mpirun", "partial"])  # fmt: skip
 def test_a_rank_by_hand(ompbind, env, options, expected):
     first, second = two_cpus()
     done = ompbind("exec", "-m", f"{first},{second}", *options.split(), "--", *SHOW, env=env)

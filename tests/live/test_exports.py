@@ -49,16 +49,13 @@ def test_what_goes_before_a_command_confines_it(tool, shell):
 NAME = 'my user\'s  ü "x" $HOME `y`, and further words so that lines are too long for a terminal'
 
 
-@pytest.mark.parametrize(
-    ("line", "command"),
-    rows("""
+@pytest.mark.parametrize(("line", "command"), rows("""
     run --chdir @/gone -- true          | mkdir -p
     run --report @/gone/report -- true  | mkdir -p
     run -- @/program                    | chmod +x
     run -- @/script                     | sed -i
     run --config @/ompbind.toml -- true | chmod go-w
-    """),
-)
+    """))  # fmt: skip
 def test_a_command_in_a_hint_can_be_copied(tmp_path, line, command):
     """No line ends within a path, and after the command in the hint the command line works."""
     place = tmp_path / NAME

@@ -165,11 +165,10 @@ for i in range(4):
 """Start three workers that compute and one that waits; they exit with their parent."""
 
 
-@pytest.mark.parametrize(
-    ("is_runtime", "code", "text"),
-    [(True, 1, "with OMP_PROC_BIND=true, libgomp bound the initial thread"),
-     (False, 0, "warning: 3 busy processes are")],
-)  # fmt: skip
+@pytest.mark.parametrize(("is_runtime", "code", "text"), [
+    (True, 1, "with OMP_PROC_BIND=true, libgomp bound the initial thread"),
+    (False, 0, "warning: 3 busy processes are"),
+])  # fmt: skip
 def test_workers_on_the_cpu_of_a_narrowed_parent_are_found(child, region, ompbind, is_runtime, code, text):
     first = two_cpus()[0]
     narrow = region if is_runtime else f"import os\nos.sched_setaffinity(0, [{first}])\n"
@@ -182,16 +181,10 @@ def test_workers_on_the_cpu_of_a_narrowed_parent_are_found(child, region, ompbin
     assert f"'ompbind rebind {process.pid}' gives it the CPUs" in one_line(done)
 
 
-@pytest.mark.parametrize(
-    ("mode", "service", "masks"),
-    [
-        ("rank", False, "both both"),
-        ("thread", False, "both second"),
-        ("exact", False, "first second"),
-        ("rank", True, "both first"),
-        ("none", True, "both both"),
-    ],
-)
+@pytest.mark.parametrize(("mode", "service", "masks"), [
+    ("rank", False, "both both"), ("thread", False, "both second"), ("exact", False, "first second"),
+    ("rank", True, "both first"), ("none", True, "both both"),
+])  # fmt: skip
 def test_a_run_is_compared_with_its_mode_and_service_cpus(run, region, ompbind, mode, service, masks):
     first, second = two_cpus()
     lists = {"both": str(CpuSet((first, second))), "first": str(first), "second": str(second)}
@@ -253,17 +246,12 @@ def test_a_run_in_another_container_has_its_own_error(ompbind, claims):
         assert "far" in ompbind("ps").stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        ("", "no process or run is given"),
-        ("--all 1", "--all excludes names of processes and runs"),
-        ("999999999", "process 999999999 does not exist"),
-        ("nothing", "no live run is named 'nothing'"),
-        ("--all --watch --format json", "--watch cannot print JSON"),
-        ("--watch 4711", "--watch 4711: the interval must be 0.1 to 3600 seconds"),
-    ],
-)
+@pytest.mark.parametrize(("words", "text"), [
+    ("", "no process or run is given"), ("--all 1", "--all excludes names of processes and runs"),
+    ("999999999", "process 999999999 does not exist"), ("nothing", "no live run is named 'nothing'"),
+    ("--all --watch --format json", "--watch cannot print JSON"),
+    ("--watch 4711", "--watch 4711: the interval must be 0.1 to 3600 seconds"),
+])  # fmt: skip
 def test_contradictory_arguments_are_refused(ompbind, words, text):
     done = ompbind("inspect", *words.split())
     assert (done.returncode, done.stdout) == (2, "")

@@ -57,16 +57,11 @@ def sleep_from(begun, moment_s):
     time.sleep(max(0.0, begun + moment_s - time.monotonic()))
 
 
-@pytest.mark.parametrize(
-    ("ranks", "script", "times"),
-    [
-        pytest.param(1, FAMILY, 40, id="1 family"),
-        pytest.param(8, FAMILY, 20, id="8 families"),
-        pytest.param(64, BARE, 6, id="64"),
-        pytest.param(1, BARE, 60, id="1", marks=pytest.mark.long),
-        pytest.param(64, FAMILY, 6, id="64 families", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize(("ranks", "script", "times"), [
+    pytest.param(1, FAMILY, 40, id="1 family"), pytest.param(8, FAMILY, 20, id="8 families"),
+    pytest.param(64, BARE, 6, id="64"), pytest.param(1, BARE, 60, id="1", marks=pytest.mark.long),
+    pytest.param(64, FAMILY, 6, id="64 families", marks=pytest.mark.long),
+])  # fmt: skip
 def test_foreground_killed(scene, ranks, script, times):
     for moment in moments(scene, ranks, rounds(times)):
         begun = time.monotonic()
@@ -77,11 +72,9 @@ def test_foreground_killed(scene, ranks, script, times):
         scene.check_nothing_left(f"SIGKILL of ompbind {moment * 1000:.1f} ms after its start")
 
 
-@pytest.mark.parametrize(
-    ("ranks", "script", "times"),
-    [(1, FAMILY, 12), pytest.param(2, BARE, 12, marks=pytest.mark.long), (8, FAMILY, 6)],
-    ids=["1 family", "2", "8 families"],
-)
+@pytest.mark.parametrize(("ranks", "script", "times"), [
+    (1, FAMILY, 12), pytest.param(2, BARE, 12, marks=pytest.mark.long), (8, FAMILY, 6),
+], ids=["1 family", "2", "8 families"])  # fmt: skip
 def test_supervisor_killed(scene, ranks, script, times):
     longest = measure(scene, ranks) + 0.02
     for step in range(rounds(times)):
@@ -139,15 +132,11 @@ def check_signalled(number, process):
         assert process.returncode in CODES[number], messages
 
 
-@pytest.mark.parametrize(
-    ("number", "ranks", "times"),
-    [
-        (signal.SIGTERM, 1, 20),
-        (signal.SIGINT, 8, 12),
-        *(pytest.param(number, 1, 20, marks=pytest.mark.long) for number in CODES),
-        *(pytest.param(number, 8, 10, marks=pytest.mark.long) for number in CODES),
-    ],
-)
+@pytest.mark.parametrize(("number", "ranks", "times"), [
+    (signal.SIGTERM, 1, 20), (signal.SIGINT, 8, 12),
+    *(pytest.param(number, 1, 20, marks=pytest.mark.long) for number in CODES),
+    *(pytest.param(number, 8, 10, marks=pytest.mark.long) for number in CODES),
+])  # fmt: skip
 @pytest.mark.parametrize("is_group", [False, True])
 def test_signals_during_the_start(scene, number, ranks, times, is_group):
     """The exit code is that of the signal, even if no rank was started. A terminal signals a whole group."""
@@ -175,15 +164,11 @@ def test_signals_around_the_end(scene):
         assert code in (0, 143, -15), messages
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        "trap '' TERM; touch \"$1/$RANK\"; while :; do sleep 0.05; done",
-        "setsid sh -c 'kill -STOP $$' & touch \"$1/$RANK\"; kill -STOP $$",
-        'for i in $(seq 16); do env -i setsid sh -c "sleep 300; :" $0 & done; touch "$1/$RANK"; sleep 300',
-    ],
-    ids=["ignore signals", "stopped ranks and daemons", "daemons without environment"],
-)
+@pytest.mark.parametrize("script", [
+    "trap '' TERM; touch \"$1/$RANK\"; while :; do sleep 0.05; done",
+    "setsid sh -c 'kill -STOP $$' & touch \"$1/$RANK\"; kill -STOP $$",
+    'for i in $(seq 16); do env -i setsid sh -c "sleep 300; :" $0 & done; touch "$1/$RANK"; sleep 300',
+], ids=["ignore signals", "stopped ranks and daemons", "daemons without environment"])  # fmt: skip
 def test_foreground_killed_after_a_request_to_stop(scene, script):
     """Ranks are killed at once, without a grace period, and not one after the other."""
     process = begin(scene, 4, script)
@@ -198,16 +183,11 @@ WRITES = "setsid sleep 300 & while :; do echo words; echo more >&2; done"
 """A rank that writes all the time and has a daemon."""
 
 
-@pytest.mark.parametrize(
-    ("victim", "options"),
-    [
-        ("foreground", "--output tag"),
-        ("supervisor", "--log-dir {}/logs"),
-        ("supervisor", "--output tag --pty"),
-        pytest.param("foreground", "--output tag --pty", marks=pytest.mark.long),
-        pytest.param("supervisor", "--output tag", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize(("victim", "options"), [
+    ("foreground", "--output tag"), ("supervisor", "--log-dir {}/logs"), ("supervisor", "--output tag --pty"),
+    pytest.param("foreground", "--output tag --pty", marks=pytest.mark.long),
+    pytest.param("supervisor", "--output tag", marks=pytest.mark.long),
+])  # fmt: skip
 def test_killed_while_it_forwards_output(scene, victim, options):
     more = [word.format(scene.directory) for word in options.split()]
     process = begin(scene, 2, WRITES, more, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -235,10 +215,9 @@ def full():
 
 
 @pytest.mark.no_quota
-@pytest.mark.parametrize(
-    ("mode", "number", "code"),
-    [((), signal.SIGTERM, 3), (("--output", "tag"), signal.SIGINT, 3), ((), signal.SIGKILL, -9)],
-)
+@pytest.mark.parametrize(("mode", "number", "code"), [
+    ((), signal.SIGTERM, 3), (("--output", "tag"), signal.SIGINT, 3), ((), signal.SIGKILL, -9),
+])  # fmt: skip
 def test_readers_that_do_not_read(scene, full, mode, number, code):
     """ompbind waits for a reader of its messages after all ranks have exited, until it gets a signal."""
     script = f"""setsid sleep 300 & touch "$1/$RANK"; [ $RANK = 0 ] && {BARE}
@@ -255,11 +234,9 @@ def test_readers_that_do_not_read(scene, full, mode, number, code):
 
 
 @pytest.mark.no_quota
-@pytest.mark.parametrize(
-    ("options", "number", "code"),
-    [((), signal.SIGTERM, 143), (("--output", "tag"), signal.SIGINT, 130), (("--timeout", "0.3"), 0, 124)],
-    ids=["SIGTERM", "SIGINT", "timeout"],
-)
+@pytest.mark.parametrize(("options", "number", "code"), [
+    ((), signal.SIGTERM, 143), (("--output", "tag"), signal.SIGINT, 130), (("--timeout", "0.3"), 0, 124),
+], ids=["SIGTERM", "SIGINT", "timeout"])  # fmt: skip
 def test_one_request_to_stop_is_enough_without_a_reader(scene, full, options, number, code):
     options = ("--grace", "0.3", *options)
     process = begin(scene, 2, f'touch "$1/$RANK"; {BARE}', options, stdout=full, stderr=full)

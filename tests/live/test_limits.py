@@ -119,13 +119,10 @@ def test_few_open_files(scene, files):
     assert (code, messages, stdout) == (0, "", f"{files} 0 1 2 3\n" * 64)
 
 
-@pytest.mark.parametrize(
-    ("files", "options", "message"),
-    [
-        (10, (), "Too many open files"),
-        (20, ("--output", "tag"), "forwarding the output of all ranks needs 112 open files, 20 are allowed"),
-    ],
-)
+@pytest.mark.parametrize(("files", "options", "message"), [
+    (10, (), "Too many open files"),
+    (20, ("--output", "tag"), "forwarding the output of all ranks needs 112 open files, 20 are allowed"),
+])  # fmt: skip
 def test_too_few_open_files_are_an_error(scene, files, options, message):
     # Python reads the script: a shell that pip's script may start with needs more files
     before = ("prlimit", f"--nofile={files}:{files}", sys.executable)

@@ -127,10 +127,9 @@ def test_tables_and_messages_use_the_width_of_the_terminal(columns, widest):
     assert widest / 2 < max(map(len, message.splitlines())) <= widest
 
 
-@pytest.mark.parametrize(
-    ("env", "is_coloured"),
-    [({"TERM": "xterm"}, True), ({"TERM": "xterm", "NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
-)
+@pytest.mark.parametrize(("env", "is_coloured"), [
+    ({"TERM": "xterm"}, True), ({"TERM": "xterm", "NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False),
+])  # fmt: skip
 def test_terminals_show_colours_and_faint_text_unless_disabled(dual, tmp_path, env, is_coloured):
     shown = on_terminal(80, "plan", "-n", "2", "--format", "picture", "--topology", dual, **env)
     assert "rank 1: CPUs 4-7" in shown

@@ -316,10 +316,9 @@ OTHERWISE = """
 """
 
 
-@pytest.mark.parametrize(
-    ("method", "said"),
-    [("spawn", ""), ("fork", "W: it was forked"), ("forkserver", "W: it was started by the fork server")],
-)
+@pytest.mark.parametrize(("method", "said"), [
+    ("spawn", ""), ("fork", "W: it was forked"), ("forkserver", "W: it was started by the fork server"),
+])  # fmt: skip
 def test_workers_that_are_not_spawned_are_warned_about(tmp_path, method, said):
     done = run_program(HEAD + OTHERWISE.format(method=method) + TAIL, directory=tmp_path)
     assert done.stdout == f"{method} True\n1\n"

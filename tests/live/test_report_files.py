@@ -69,18 +69,15 @@ def test_symbolic_links_are_followed(tmp_path):
         assert (tmp_path / "real/run.json").read_text() == f"{text}\n"
 
 
-@pytest.mark.parametrize(
-    ("name", "why", "hint"),
-    [
-        ("", "''", "choose a file"), ("directory/", "it is a directory", "run.json"),
-        ("new/", "No such file or directory", "choose a file"),
-        ("nowhere/run.json", "No such file or directory", "mkdir -p {}/nowhere"),
-        ("file/run.json", "Not a directory", "choose a file"), ("loop", "symbolic links", ""),
-        ("n" * 300, "too long", ""), ("socket", "socket or block device", "choose a file"),
-        ("/dev/fd/77", "Bad file descriptor", "N>FILE"),
-        ("/dev/fd/99999999999", "Bad file descriptor", "N>FILE"), ("a\0b", "null", ""),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "why", "hint"), [
+    ("", "''", "choose a file"), ("directory/", "it is a directory", "run.json"),
+    ("new/", "No such file or directory", "choose a file"),
+    ("nowhere/run.json", "No such file or directory", "mkdir -p {}/nowhere"),
+    ("file/run.json", "Not a directory", "choose a file"), ("loop", "symbolic links", ""),
+    ("n" * 300, "too long", ""), ("socket", "socket or block device", "choose a file"),
+    ("/dev/fd/77", "Bad file descriptor", "N>FILE"), ("/dev/fd/99999999999", "Bad file descriptor", "N>FILE"),
+    ("a\0b", "null", ""),
+])  # fmt: skip
 def test_a_file_that_cannot_be_written_is_an_error_before_the_start(tmp_path, monkeypatch, name, why, hint):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "directory").mkdir()
@@ -104,13 +101,10 @@ def try_to_write(path):
 
 
 @pytest.mark.skipif(not ROOT, reason="only root can become another user")
-@pytest.mark.parametrize(
-    ("directory_mode", "file_mode", "text"),
-    [
-        (0o755, None, None), (0o755, 0o644, "before"), (0o755, 0o666, "after\n"), (0o777, 0o644, "before"),
-        (0o1777, 0o666, "after\n"), (0o700, 0o666, "before"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("directory_mode", "file_mode", "text"), [
+    (0o755, None, None), (0o755, 0o644, "before"), (0o755, 0o666, "after\n"), (0o777, 0o644, "before"),
+    (0o1777, 0o666, "after\n"), (0o700, 0o666, "before"),
+])  # fmt: skip
 def test_permissions_of_the_user_count(directory_mode, file_mode, text):
     with public_directory() as directory:
         write(directory / "before", "")  # loads all modules
@@ -138,13 +132,10 @@ write_report(file, "{}")
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "where"),
-    [
-        ("-", ">out"), ("-", "| cat >out"), ("/proc/self/fd/1", "| cat >out"), ("link", ">out"),
-        ("/dev/fd/5", "5>out"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "where"), [
+    ("-", ">out"), ("-", "| cat >out"), ("/proc/self/fd/1", "| cat >out"), ("link", ">out"),
+    ("/dev/fd/5", "5>out"),
+])  # fmt: skip
 def test_the_report_follows_the_output_of_ranks(tmp_path, name, where):
     (tmp_path / "link").symlink_to("/dev/stdout")
     script = f"{shlex.quote(sys.executable)} -c '{STANDARD}' {name} {where}"

@@ -140,11 +140,9 @@ def test_all_processes_of_an_attempt_are_gone_before_the_next(scene):
     assert (scene.directory / "alive").read_text() == "daemon of rank 1\n"
 
 
-@pytest.mark.parametrize(
-    ("options", "number", "code", "ranks"),
-    [((), signal.SIGTERM, 3, 1), ((), signal.SIGINT, 3, 2), (("--timeout", "0.5"), 0, 124, 2)],
-    ids=["SIGTERM", "SIGINT", "timeout"],
-)
+@pytest.mark.parametrize(("options", "number", "code", "ranks"), [
+    ((), signal.SIGTERM, 3, 1), ((), signal.SIGINT, 3, 2), (("--timeout", "0.5"), 0, 124, 2),
+], ids=["SIGTERM", "SIGINT", "timeout"])  # fmt: skip
 def test_a_request_to_stop_cancels_a_restart(scene, options, number, code, ranks):
     script = f"{FAIL} [ $RANK = 1 ] && exec sleep 300; exit 3"
     process = begin(scene, script, *options, ranks=ranks, wait_s=NEVER_S)

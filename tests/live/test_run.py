@@ -48,29 +48,20 @@ def test_an_inherited_affinity_mask_is_respected(ompbind):
     assert f"CPU {first} is not allowed" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("args", "code", "message"),
-    [
-        ("-n 2 -- sh -c 'exit $((OMPBIND_RANK * 3))'", 3, "exited with code 3"),
-        ("-- true", 0, ""),
-        ("-- sh -c 'kill -9 $$'", 137, ""),
-        ("-n 2 -- sh -c '[ $RANK = 0 ] || kill -11 $$; sleep 30'", 139, "SIGSEGV"),
-        ("-- nosuch-command", 127, "command not found: nosuch-command"),
-        ("-- /etc/passwd", 126, "cannot execute /etc/passwd"),
-        ("-- /", 126, "it is a directory"),
-        ("-m 0,,1 -- true", 125, "    0,,1\n      ^\n"),
-        ("-n 2 -m '0|9999' -- true", 125, "CPU 9999 does not exist"),
-        ("--no-such-option -- true", 125, "no such option"),
-        ("-n x -- true", 125, "-n/--ranks: 'x' is wrong"),
-        ("-n 2", 125, "the command to start is missing"),
-        ("--env A -- true", 125, "NAME=VALUE"),
-        ("--topology / -- true", 125, "--dry-run"),
-        ("--timeout 0.2 -- sleep 30", 124, "timeout after"),
-        ("--timeout 30d -- sh -c 'exit 4'", 4, ""),
-        ("--timeout 30s1m -- true", 125, "'30s1m' is not a time"),
-        ("--grace nan -- true", 125, "'nan' is not a time"),
-    ],
-)
+@pytest.mark.parametrize(("args", "code", "message"), [
+    ("-n 2 -- sh -c 'exit $((OMPBIND_RANK * 3))'", 3, "exited with code 3"), ("-- true", 0, ""),
+    ("-- sh -c 'kill -9 $$'", 137, ""),
+    ("-n 2 -- sh -c '[ $RANK = 0 ] || kill -11 $$; sleep 30'", 139, "SIGSEGV"),
+    ("-- nosuch-command", 127, "command not found: nosuch-command"),
+    ("-- /etc/passwd", 126, "cannot execute /etc/passwd"), ("-- /", 126, "it is a directory"),
+    ("-m 0,,1 -- true", 125, "    0,,1\n      ^\n"),
+    ("-n 2 -m '0|9999' -- true", 125, "CPU 9999 does not exist"),
+    ("--no-such-option -- true", 125, "no such option"), ("-n x -- true", 125, "-n/--ranks: 'x' is wrong"),
+    ("-n 2", 125, "the command to start is missing"), ("--env A -- true", 125, "NAME=VALUE"),
+    ("--topology / -- true", 125, "--dry-run"), ("--timeout 0.2 -- sleep 30", 124, "timeout after"),
+    ("--timeout 30d -- sh -c 'exit 4'", 4, ""), ("--timeout 30s1m -- true", 125, "'30s1m' is not a time"),
+    ("--grace nan -- true", 125, "'nan' is not a time"),
+])  # fmt: skip
 def test_exit_codes(ompbind, args, code, message):
     if "-n 2" in args:
         two_cpus()

@@ -81,20 +81,17 @@ def test_bytes_are_not_changed(ompbind, tmp_path, way):
         assert remove_prefixes(done.stdout, rank) == bytes(range(256)) * 300 + b"\n"
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--log-dir", ""), "--log-dir: the name of a directory is missing"),
-        (("--log-dir", "/dev/null"), "/dev/null is not a directory"),
-        (("--output", "files"), "--output files needs --log-dir DIR"),
-        (("--output", "inherit", "--log-dir", "logs"), "--log-dir logs has no effect with --output inherit"),
-        (("--output", "tag,inherit"), "inherit cannot be combined with other modes"),
-        (("--output", "tag,lines"), "'lines' is not inherit, tag or files"),
-        (("--force",), "--force needs --log-dir"),
-        (("--timestamps", "--log-dir", "logs"), "--timestamps needs --output tag"),
-        (("--pty",), "--pty needs --output tag"),
-    ],
-)
+@pytest.mark.parametrize(("options", "said"), [
+    (("--log-dir", ""), "--log-dir: the name of a directory is missing"),
+    (("--log-dir", "/dev/null"), "/dev/null is not a directory"),
+    (("--output", "files"), "--output files needs --log-dir DIR"),
+    (("--output", "inherit", "--log-dir", "logs"), "--log-dir logs has no effect with --output inherit"),
+    (("--output", "tag,inherit"), "inherit cannot be combined with other modes"),
+    (("--output", "tag,lines"), "'lines' is not inherit, tag or files"),
+    (("--force",), "--force needs --log-dir"),
+    (("--timestamps", "--log-dir", "logs"), "--timestamps needs --output tag"),
+    (("--pty",), "--pty needs --output tag"),
+])  # fmt: skip
 def test_contradictory_output_options_are_refused(ompbind, tmp_path, options, said):
     done = ompbind(*RANKS, *options, "--", "touch", "started", cwd=tmp_path)
     assert done.returncode == 125

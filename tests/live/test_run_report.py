@@ -26,13 +26,9 @@ def report(tmp_path):
     return path
 
 
-@pytest.mark.parametrize(
-    ("line", "code", "error"),
-    [
-        ("-m 9999 -- true", 125, "CPU 9999 does not exist"),
-        ("-- /no/such", 127, "command not found: /no/such"),
-    ],
-)
+@pytest.mark.parametrize(("line", "code", "error"), [
+    ("-m 9999 -- true", 125, "CPU 9999 does not exist"), ("-- /no/such", 127, "command not found: /no/such"),
+])  # fmt: skip
 def test_a_run_that_fails_before_it_starts_replaces_the_report(tmp_path, report, ompbind, line, code, error):
     done = ompbind("run", f"--report={report}", "--run-id", "night", *line.split())
     record = json.loads(report.read_text())

@@ -151,16 +151,12 @@ def test_a_task_prolog_binds_each_task(slurm_with_prolog, binding):
     assert sorted(map(json.loads, done.stdout.splitlines())) == expected, done.stderr
 
 
-@pytest.mark.parametrize(
-    ("variables", "code", "message"),
-    [
-        ({"NO_OMPBIND": "1"}, 0, ""),
-        ({"PROLOG_OPTIONS": "-m core:65000"}, 0, "this task is not bound"),
-        ({"PROLOG_OPTIONS": "--wrong"}, 0, "--wrong"),
-        ({"PROLOG_OPTIONS": "-m core:65000 --strict", "ON_ERROR": "false"}, 1, "ompbind: error: "),
-    ],
-    ids=["switched-off", "failed", "wrong-option", "strict"],
-)
+@pytest.mark.parametrize(("variables", "code", "message"), [
+    ({"NO_OMPBIND": "1"}, 0, ""),
+    ({"PROLOG_OPTIONS": "-m core:65000"}, 0, "this task is not bound"),
+    ({"PROLOG_OPTIONS": "--wrong"}, 0, "--wrong"),
+    ({"PROLOG_OPTIONS": "-m core:65000 --strict", "ON_ERROR": "false"}, 1, "ompbind: error: "),
+], ids=["switched-off", "failed", "wrong-option", "strict"])  # fmt: skip
 def test_a_task_without_a_binding_by_its_prolog(slurm_with_prolog, tmp_path, variables, code, message):
     """Slurm discards what a prolog writes to standard error, and stops a task whose prolog fails."""
     messages = tmp_path / "messages"

@@ -8,9 +8,7 @@ from tests.cli.command_lines import call
 from tests.tables import rows
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    rows("""
+@pytest.mark.parametrize(("line", "message"), rows("""
     run                                 | the command to start is missing hint: write it after --;
     run -t 0 -- true                    | -t/--threads: '0' is not a whole number of at least 1
     run -t 1_0 -- true                  | -t/--threads: '1_0' is not a whole number of at least 1
@@ -34,8 +32,7 @@ from tests.tables import rows
     plan -n 2 --share --format sh       | choose a rank with --rank, 0 to 1
     plan -n 2 --share --format sh --rank 2 | --rank 2: the plan has ranks 0 to 1
     plan --topology /nowhere            | topology source '/nowhere' does not exist
-    """),
-)
+    """))  # fmt: skip
 def test_usage_errors(line, message):
     words = shlex.split(line)
     env = dict(word.split("=") for word in words if word.startswith("OMPBIND_"))

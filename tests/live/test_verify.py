@@ -165,16 +165,12 @@ def test_strict_reports_the_last_sample_at_the_end(ompbind, tmp_path):
     assert (done.returncode, without_times(done.stderr)) == (0, f"{FOR} {sentence}")
 
 
-@pytest.mark.parametrize(
-    ("options", "before", "code"),
-    [
-        (("--bind", "thread"), ("env", "-u", "OMP_PLACES", "-u", "OMP_PROC_BIND"), 125),
-        (("--bind", "exact"), ("sh", "-c", 'unset OMP_PLACES OMP_PROC_BIND; "$@"; exit $?', "sh"), 125),
-        (("--service-cores", "1", "-t", "2"), ("env", "-u", "OMP_PLACES", "-u", "OMP_PROC_BIND"), 125),
-        (("--service-cores", "1", "-t", "2"), (), 0),
-    ],
-    ids=["thread", "exact, in a descendant", "with service CPUs", "bound"],
-)
+@pytest.mark.parametrize(("options", "before", "code"), [
+    (("--bind", "thread"), ("env", "-u", "OMP_PLACES", "-u", "OMP_PROC_BIND"), 125),
+    (("--bind", "exact"), ("sh", "-c", 'unset OMP_PLACES OMP_PROC_BIND; "$@"; exit $?', "sh"), 125),
+    (("--service-cores", "1", "-t", "2"), ("env", "-u", "OMP_PLACES", "-u", "OMP_PROC_BIND"), 125),
+    (("--service-cores", "1", "-t", "2"), (), 0),
+], ids=["thread", "exact, in a descendant", "with service CPUs", "bound"])  # fmt: skip
 def test_strict_fails_if_the_command_removes_the_binding(ompbind, tmp_path, both, options, before, code):
     program = compile_trap(tmp_path)
     done = ompbind("run", "-m", both, *options, "--verify=strict", *LIMIT, "--", *before, program)
@@ -222,10 +218,9 @@ def test_an_error_of_strict_keeps_the_exit_code_of_a_failed_rank(ompbind):
     assert (done.returncode, "error" in done.stderr) == (7, False), done.stderr
 
 
-@pytest.mark.parametrize(
-    ("ranks", "daemon"),
-    [("2", "setsid sh {}"), ("2", "env -i /bin/sh {}"), ("1", "env -i setsid /bin/sh {}")],
-)
+@pytest.mark.parametrize(("ranks", "daemon"), [
+    ("2", "setsid sh {}"), ("2", "env -i /bin/sh {}"), ("1", "env -i setsid /bin/sh {}"),
+])  # fmt: skip
 def test_daemons_belong_to_their_rank(ompbind, tmp_path, parts, ranks, daemon):
     """They have lost their parent; those of an only rank are known without an environment."""
     first, second = two_cpus()
@@ -251,17 +246,14 @@ def test_a_proc_that_shows_no_rank_is_reported_and_proves_nothing(ompbind, tmp_p
     assert [rank["level"] for rank in ranks] == [None, None]
 
 
-@pytest.mark.parametrize(
-    ("args", "code", "message"),
-    [
-        (("run", "--verify", "strict", "--", "true"), 0, "not verified: rank 0 exited"),
-        (("run", "--verify", "-q", "--", "true"), 0, ""),
-        (("run", "--verify", "true"), 125, "'true' is not strict: write --verify or --verify=strict;"),
-        (("run", "--verify=hard", "--", "true"), 125, "'hard' is not strict"),
-        (("run", "--verify", "--", "no-such-command"), 127, "command not found"),
-        (("exec", "--verify", "--", "true"), 125, "no such option"),
-    ],
-)
+@pytest.mark.parametrize(("args", "code", "message"), [
+    (("run", "--verify", "strict", "--", "true"), 0, "not verified: rank 0 exited"),
+    (("run", "--verify", "-q", "--", "true"), 0, ""),
+    (("run", "--verify", "true"), 125, "'true' is not strict: write --verify or --verify=strict;"),
+    (("run", "--verify=hard", "--", "true"), 125, "'hard' is not strict"),
+    (("run", "--verify", "--", "no-such-command"), 127, "command not found"),
+    (("exec", "--verify", "--", "true"), 125, "no such option"),
+])  # fmt: skip
 def test_the_forms_of_the_option(ompbind, args, code, message):
     done = ompbind(*args)
     assert done.returncode == code

@@ -264,18 +264,15 @@ def test_a_run_that_has_its_cpus_waits_no_longer(ompbind, holder, wait):
 RANK = {"PMI_RANK": "0", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2", "PMI_JOBID": "x"}
 
 
-@pytest.mark.parametrize(
-    ("words", "env", "code", "text"),
-    [
-        ("run --wait", {}, 125, "--wait needs --avoid or --exclusive"),
-        ("exec --wait=5 --share", {}, 125, "--wait=5 needs --avoid or --exclusive"),
-        ("run --avoid --wait=soon", {}, 125, "'soon' is not a time"),
-        ("run --avoid --wait true", {}, 125, "before a command write --wait --"),
-        ("run --avoid --wait --dry-run", {}, 0, "--wait has no effect with --dry-run"),
-        ("run --no-wait --share", {"OMPBIND_WAIT": "0.1"}, 0, ""),
-        ("exec --exclusive --wait", RANK, 125, "MPICH or Intel MPI has started ranks on other machines too"),
-    ],
-)
+@pytest.mark.parametrize(("words", "env", "code", "text"), [
+    ("run --wait", {}, 125, "--wait needs --avoid or --exclusive"),
+    ("exec --wait=5 --share", {}, 125, "--wait=5 needs --avoid or --exclusive"),
+    ("run --avoid --wait=soon", {}, 125, "'soon' is not a time"),
+    ("run --avoid --wait true", {}, 125, "before a command write --wait --"),
+    ("run --avoid --wait --dry-run", {}, 0, "--wait has no effect with --dry-run"),
+    ("run --no-wait --share", {"OMPBIND_WAIT": "0.1"}, 0, ""),
+    ("exec --exclusive --wait", RANK, 125, "MPICH or Intel MPI has started ranks on other machines too"),
+])  # fmt: skip
 def test_wait_is_refused_without_a_reason_and_where_ranks_could_wait_for_each_other(
     ompbind, words, env, code, text
 ):

@@ -114,9 +114,8 @@ def test_exports_have_the_policy_if_the_tool_supports_it(name, options, expected
             render(plan, *taken)
 
 
-@pytest.mark.parametrize(
-    ("mode", "nodes", "number"),
-    [(PREFERRED, (3,), 1), (PREFERRED, (0, 3), 5), (MemoryMode.BIND, (0, 3), 2), (INTERLEAVE, (3,), 3)],
-)
+@pytest.mark.parametrize(("mode", "nodes", "number"), [
+    (PREFERRED, (3,), 1), (PREFERRED, (0, 3), 5), (MemoryMode.BIND, (0, 3), 2), (INTERLEAVE, (3,), 3),
+])  # fmt: skip
 def test_modes_have_the_numbers_of_the_kernel(mode, nodes, number):
     assert MemoryPolicy(mode=mode, nodes=nodes, main_node=nodes[0]).kernel_mode == number

@@ -168,11 +168,10 @@ SCRIPTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["{python} serve.py", "env -S {python} -u x", "env A=1 nice -n 5 {python} x", "taskset -c 0 {python} x",
-     "timeout 5 {python} x", "{venv}/py x", "./python3.12", *("{scripts}/" + name for name in SCRIPTS)],
-)  # fmt: skip
+@pytest.mark.parametrize("command", [
+    "{python} serve.py", "env -S {python} -u x", "env A=1 nice -n 5 {python} x", "taskset -c 0 {python} x",
+    "timeout 5 {python} x", "{venv}/py x", "./python3.12", *("{scripts}/" + name for name in SCRIPTS),
+])  # fmt: skip
 def test_a_python_may_load_the_libraries_in_its_packages(tmp_path, python, command, monkeypatch):
     monkeypatch.chdir(tmp_path / "venv/bin")
     for name, text in SCRIPTS.items():

@@ -106,13 +106,12 @@ def test_any_text_is_a_usable_run_or_none(pairs):
         assert all(note.text.isprintable() for note in made.notes)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "\n", f"{HEAD}\n", GOOD.replace(" 2\n", " 1\n", 1), GOOD.replace("pid", "dip"),
-     GOOD.replace("held 0-3", "held 0-8192"), GOOD.replace("rank 0 0-3", "rank 0 3-0"),
-     GOOD.replace("held 0-3", "held 0-6:2"), GOOD.replace("held 0-3", "held 0-3" + ",0" * 20_000),
-     GOOD + "rank 0 0\n" * (RANKS_LIMIT + 1)],
-)  # fmt: skip
+@pytest.mark.parametrize("text", [
+    "", "\n", f"{HEAD}\n", GOOD.replace(" 2\n", " 1\n", 1), GOOD.replace("pid", "dip"),
+    GOOD.replace("held 0-3", "held 0-8192"), GOOD.replace("rank 0 0-3", "rank 0 3-0"),
+    GOOD.replace("held 0-3", "held 0-6:2"), GOOD.replace("held 0-3", "held 0-3" + ",0" * 20_000),
+    GOOD + "rank 0 0\n" * (RANKS_LIMIT + 1),
+])  # fmt: skip
 def test_invalid_claims(text):
     assert parse_text(text, 0) is None
 

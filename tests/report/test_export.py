@@ -151,20 +151,17 @@ def test_ranks_have_the_same_cpus_when_read_back(plan):
         assert not any(cpu in plan.reserved for cpus, _ in ranks for cpu in cpus)
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "text"),
-    [
-        ("taskset", {"ranks": 2, "reserve": 1}, "taskset -c 0-2\ntaskset -c 4-6"),
-        ("taskset", {"ranks": 2, "service_cores": 1, "reserve": 1}, "taskset -c 0-2,10\ntaskset -c 4-6,14"),
-        ("numactl", {"mask": "2-5"}, "numactl --physcpubind=2-5 --membind=0-1"),
-        ("vllm", {"mask": "none", "ranks": 2}, "export VLLM_CPU_OMP_THREADS_BIND=nobind"),
-        ("vllm", {"mask": "9,4-7|0-3", "threads": 2}, "export VLLM_CPU_OMP_THREADS_BIND='4,9|0-1'"),
-        ("sglang", {"ranks": 2, "service_cores": 1}, "export SGLANG_CPU_OMP_THREADS_BIND='0-2|4-6'"),
-        ("slurm", {"ranks": 17, "mask": "0", "sharing": Sharing.SHARE},
-         f"--nodes=1 --ntasks=17 --overcommit --cpu-bind=mask_cpu:{','.join(['0x1'] * 17)}"
-         f" --mem-bind=mask_mem:{','.join(['0x1'] * 17)}"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "options", "text"), [
+    ("taskset", {"ranks": 2, "reserve": 1}, "taskset -c 0-2\ntaskset -c 4-6"),
+    ("taskset", {"ranks": 2, "service_cores": 1, "reserve": 1}, "taskset -c 0-2,10\ntaskset -c 4-6,14"),
+    ("numactl", {"mask": "2-5"}, "numactl --physcpubind=2-5 --membind=0-1"),
+    ("vllm", {"mask": "none", "ranks": 2}, "export VLLM_CPU_OMP_THREADS_BIND=nobind"),
+    ("vllm", {"mask": "9,4-7|0-3", "threads": 2}, "export VLLM_CPU_OMP_THREADS_BIND='4,9|0-1'"),
+    ("sglang", {"ranks": 2, "service_cores": 1}, "export SGLANG_CPU_OMP_THREADS_BIND='0-2|4-6'"),
+    ("slurm", {"ranks": 17, "mask": "0", "sharing": Sharing.SHARE},
+     f"--nodes=1 --ntasks=17 --overcommit --cpu-bind=mask_cpu:{','.join(['0x1'] * 17)}"
+     f" --mem-bind=mask_mem:{','.join(['0x1'] * 17)}"),
+])  # fmt: skip
 def test_what_is_printed(name, options, text):
     options = {"ranks": None, **options} if "|" in options.get("mask", "") else options
     assert render(name, made(**options)) == [text]
@@ -190,13 +187,10 @@ def test_values_of_systemd_are_escaped(value):
     assert "UnsetEnvironment=KMP_AFFINITY" in text.split("\n")
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("systemd", "a\rb"), ("systemd", "\x1b[0m"), ("systemd", "\x7f"), ("systemd", "\udce9"),
-        ("docker", "a\nb"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "value"), [
+    ("systemd", "a\rb"), ("systemd", "\x1b[0m"), ("systemd", "\x7f"), ("systemd", "\udce9"),
+    ("docker", "a\nb"),
+])  # fmt: skip
 def test_values_that_a_tool_would_not_read_are_refused(name, value):
     with pytest.raises(RequestError, match="the value of X has"):
         render(name, made(ranks=1), f"X={value}")

@@ -85,37 +85,26 @@ def test_messages_and_errors_fit_the_terminal(width):
     assert columns[marks.index("^")] == "x"
 
 
-@pytest.mark.parametrize(
-    ("text", "wrong", "marks"),
-    [
-        ("\tkey = 1", "key", " ^^^"), ("'漢字'.key = 1", "key", "       ^^^"),
-        ("'漢字' = 1", "'漢字'", "^^^^^^"),
-        ("e\u0301\x1b.key = 1", "key", "   ^^^"), ("key", "", "^"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "wrong", "marks"), [
+    ("\tkey = 1", "key", " ^^^"), ("'漢字'.key = 1", "key", "       ^^^"), ("'漢字' = 1", "'漢字'", "^^^^^^"),
+    ("e\u0301\x1b.key = 1", "key", "   ^^^"), ("key", "", "^"),
+])  # fmt: skip
 def test_errors_are_marked_below_wide_characters(text, wrong, marks):
     start = text.index(wrong)
     error = PositionError("wrong", text=text, span=(start, start + len(wrong)))
     assert render_error(error).splitlines()[2] == f"    {marks}"
 
 
-@pytest.mark.parametrize(
-    ("text", "clipped"),
-    [
-        ("12345678", "12345678"),
-        ("123456789", "12345..."),
-        ("漢字漢字", "漢字漢字"),
-        ("漢字漢字漢", "漢字..."),
-    ],
-)
+@pytest.mark.parametrize(("text", "clipped"), [
+    ("12345678", "12345678"), ("123456789", "12345..."), ("漢字漢字", "漢字漢字"), ("漢字漢字漢", "漢字..."),
+])  # fmt: skip
 def test_clipped_texts_have_so_many_columns_at_most(text, clipped):
     assert clip(text, 8) == clipped
 
 
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [(None, "unknown"), (0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (99 << 20, "99.0 MiB"),
-     (100 << 20, "100 MiB"), (5 << 50, "5120 TiB")],
-)  # fmt: skip
+@pytest.mark.parametrize(("size", "text"), [
+    (None, "unknown"), (0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (99 << 20, "99.0 MiB"),
+    (100 << 20, "100 MiB"), (5 << 50, "5120 TiB"),
+])  # fmt: skip
 def test_sizes_have_binary_units(size, text):
     assert render_bytes(size) == text

@@ -25,19 +25,12 @@ def add_prefixes(blocks, *, limit=16, prefixes=PREFIXES):
     return b"".join([*out, *lines.finish(prefixes)])
 
 
-@pytest.mark.parametrize(
-    ("blocks", "out"),
-    [
-        ([], b""),
-        ([b"\n\n"], b"[2] \n[2] \n"),
-        ([b"a", b"b", b"\n", b"c\n"], b"[2] ab\n[2] c\n"),
-        ([b"a\nb"], b"[2] a\n[2] b\n"),
-        ([b"10%\r20%\r\n"], b"[2] 10%\r20%\r\n"),
-        ([b"\xff\xfe\0\n\x80"], b"[2] \xff\xfe\0\n[2] \x80\n"),
-        ([b"x" * 16, b"\n"], b"[2] " + b"x" * 16 + b"\n"),
-        ([b"x" * 16, b"x", b"\ny\n"], b"[2] " + b"x" * 16 + b"\n[2+] x\n[2] y\n"),
-    ],
-)
+@pytest.mark.parametrize(("blocks", "out"), [
+    ([], b""), ([b"\n\n"], b"[2] \n[2] \n"), ([b"a", b"b", b"\n", b"c\n"], b"[2] ab\n[2] c\n"),
+    ([b"a\nb"], b"[2] a\n[2] b\n"), ([b"10%\r20%\r\n"], b"[2] 10%\r20%\r\n"),
+    ([b"\xff\xfe\0\n\x80"], b"[2] \xff\xfe\0\n[2] \x80\n"), ([b"x" * 16, b"\n"], b"[2] " + b"x" * 16 + b"\n"),
+    ([b"x" * 16, b"x", b"\ny\n"], b"[2] " + b"x" * 16 + b"\n[2+] x\n[2] y\n"),
+])  # fmt: skip
 def test_lines_get_prefixes(blocks, out):
     assert add_prefixes(blocks) == out
 
@@ -97,16 +90,10 @@ def test_only_the_prefix_is_coloured_and_colours_repeat():
     assert add_timestamp(make_prefixes(1), b"20:06:53.123") == (b"[1] 20:06:53.123 ", b"[1+] 20:06:53.123 ")
 
 
-@pytest.mark.parametrize(
-    ("data", "whole", "lines"),
-    [
-        (b"\n\n", True, ()),
-        (b"a\nb\n\n", True, ("a", "b")),
-        (b"alf\nb\n", False, ("b",)),
-        (b"endless", False, ("endless",)),
-        (b"\xffa\n", True, ("\ufffda",)),
-        (b"".join(b"%d\n" % n for n in range(30)), True, tuple(map(str, range(30 - LAST_LINES_LIMIT, 30)))),
-    ],
-)
+@pytest.mark.parametrize(("data", "whole", "lines"), [
+    (b"\n\n", True, ()), (b"a\nb\n\n", True, ("a", "b")), (b"alf\nb\n", False, ("b",)),
+    (b"endless", False, ("endless",)), (b"\xffa\n", True, ("\ufffda",)),
+    (b"".join(b"%d\n" % n for n in range(30)), True, tuple(map(str, range(30 - LAST_LINES_LIMIT, 30)))),
+])  # fmt: skip
 def test_decode_last_lines(data, whole, lines):
     assert decode_last_lines(data, whole=whole) == lines
