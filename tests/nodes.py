@@ -13,8 +13,14 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.live.conftest import RUNTIME_DIR, clean_environment, python_with_torch, required
-from tests.live.processes import find_processes, kill_all, name_of
+from tests.live.conftest import (
+    RUNTIME_DIR,
+    clean_environment,
+    find_processes,
+    kill_all,
+    python_with_torch,
+    required,
+)
 from tests.slurm import DAEMONS, find_free_ports
 
 NAMES = ("n0", "n1", "n2", "n3")
@@ -110,8 +116,8 @@ class Nodes:
 
     def processes(self):
         """Return the pids of all processes of these nodes except daemons of Slurm."""
-        found = find_processes(f"{DIRECTORY}={self.directory}")
-        return [pid for pid in found if name_of(pid) not in DAEMONS]
+        found = find_processes(f"{DIRECTORY}={self.directory}").items()
+        return [pid for pid, line in found if os.path.basename(line.split(" ")[0]) not in DAEMONS]
 
     def close(self):
         kill_all(self.processes())

@@ -8,8 +8,7 @@ import subprocess
 import time
 from contextlib import ExitStack, contextmanager
 
-from tests.live.conftest import required, wait_until
-from tests.live.processes import find_processes, kill_all
+from tests.live.conftest import find_processes, kill_all, required, wait_until
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
 PROGRAMS = (*DAEMONS, "srun")

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -213,6 +214,23 @@ def allowed_list(pid, task=None):
     """Return the affinity mask of a process, or of one of its threads, as kernel list text."""
     status = Path(f"/proc/{pid}/task/{task or pid}/status").read_text()
     return next(line.split()[1] for line in status.splitlines() if line.startswith("Cpus_allowed_list"))
+
+
+def find_processes(text):
+    """Return all other processes with a text in their arguments or variables: their command lines by pid."""
+    found = {}
+    for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
+        with suppress(OSError):
+            line, variables = (Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ"))
+            if text.encode() in line + variables and pid != os.getpid() and is_alive(pid):
+                found[pid] = line.replace(b"\0", b" ").decode(errors="replace")[:200]
+    return found
+
+
+def kill_all(pids):
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def need_ascii_path():

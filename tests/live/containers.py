@@ -5,9 +5,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.live.conftest import required, wait_until
+from tests.live.conftest import find_processes, required, wait_until
 from tests.live.other_user import as_user, public_directory
-from tests.live.processes import find_processes
 
 LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024")
 """Options that set limits because podman may not raise its own."""

@@ -7,7 +7,6 @@ import os
 import re
 import sys
 import time
-from pathlib import Path
 
 from ompbind.registry.registry import read_live_runs
 from tests.live.conftest import (
@@ -15,11 +14,11 @@ from tests.live.conftest import (
     RUNTIME_DIR,
     clean_environment,
     close,
-    is_alive,
+    find_processes,
+    kill_all,
     start_program,
     wait_until,
 )
-from tests.live.processes import kill_all
 
 CLEANUP_S = 10.0
 """Seconds after which no process of a killed run may be left, also on a busy machine; 0.1 s is usual."""
@@ -40,7 +39,7 @@ class Scene:
         return ["--", *script, self.marker, str(self.directory)]
 
     def environment(self, **extra):
-        return {**clean_environment(**extra), "SCENE": self.marker, "DIRECTORY": str(self.directory)}
+        return clean_environment(**extra, SCENE=self.marker, DIRECTORY=str(self.directory))
 
     def begin(self, *args, before=(), env=None, program=OMPBIND, **options):
         env = self.environment() if env is None else env
@@ -63,7 +62,7 @@ class Scene:
 
     def find(self):
         """Return the running processes of this scene, with their command lines."""
-        return find_marked(self.marker)
+        return find_processes(self.marker)
 
     def claims(self):
         return read_live_runs(os.environ[RUNTIME_DIR])
@@ -89,24 +88,6 @@ class Scene:
             kill_all(left)
         for process in self.started:
             close(process)
-
-
-def find_marked(marker):
-    """Return the running processes with a marker in their arguments or environment, by PID."""
-    found = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) != os.getpid():
-            line, environment = read_bytes(f"/proc/{name}/cmdline"), read_bytes(f"/proc/{name}/environ")
-            if marker.encode() in line + environment and is_alive(name):
-                found[int(name)] = line.replace(b"\0", b" ").decode(errors="replace")[:200]
-    return found
-
-
-def read_bytes(path):
-    try:
-        return Path(path).read_bytes()
-    except OSError:
-        return b""
 
 
 def check_messages(text):

@@ -2,102 +2,52 @@
 
 import re
 import time
-from typing import NamedTuple
 
 import pytest
 
 from tests.live.conftest import is_alive, wait_until
 from tests.live.scenes import PYTHON
 
-FOREVER = "while :; do sleep 0.05; done"
-
 pytestmark = pytest.mark.usefixtures("stranger")
 
-
-class Case(NamedTuple):
-    """Options, the script of all ranks, the exit code of the run, and patterns that its messages match.
-
-    Shell scripts get the word of the scene as $0 and its directory as $1.
-    """
-
-    options: str
-    script: str
-    code: int
-    messages: tuple[str, ...] = ()
-
-
+FOREVER = "while :; do sleep 0.05; done"
 IGNORE_SIGNALS = "trap '' TERM INT HUP QUIT"
 READY = 'while [ ! -e "$1/ready" ]; do sleep 0.02; done'
 HAS_WRITTEN = READY.replace("ready", "0").replace("-e", "-s")
 
 SHELL = {
-    "ignores signals, timeout": Case(
-        "-n 2 --timeout 0.3 --grace 0.2",
-        f"{IGNORE_SIGNALS}; ({FOREVER}) & ({FOREVER}) & {FOREVER}",
-        124,
-        ("timeout after", "with SIGKILL"),
-    ),
-    "ignores signals, another rank fails": Case(
+    "ignores signals, timeout": (
+        "-n 2 --timeout 0.3 --grace 0.2", f"{IGNORE_SIGNALS}; ({FOREVER}) & ({FOREVER}) & {FOREVER}",
+        124, "timeout after", "with SIGKILL"),
+    "ignores signals, another rank fails": (
         "-n 2 --grace 0.2",
         f'if [ $RANK = 1 ]; then {READY}; exit 9; fi; {IGNORE_SIGNALS}; touch "$1/ready"; {FOREVER}',
-        9,
-        ("rank 1 .* exited with code 9", "stopping rank 0 with SIGTERM", "stopping rank 0 with SIGKILL"),
-    ),
-    "a child that ignores signals outlives its rank": Case(
-        "--grace 0.2", f"{IGNORE_SIGNALS}; ({FOREVER}) & exit 0", 0
-    ),
-    "stops itself, and again": Case(
-        "-n 2 --timeout 0.3 --grace 0.2", "trap 'kill -STOP $$' TERM; while :; do kill -STOP $$; done", 124
-    ),
-    "stops its group": Case("-n 2 --timeout 0.3 --grace 5", "sleep 300 & kill -STOP 0", 124),
-    "a daemon of a daemon": Case("", "setsid sh -c 'setsid sleep 300 & sleep 300' & exit 0", 0),
-    "a daemon with a cleaned environment": Case("-n 2", "env -i setsid sh -c 'sleep 300; :' $0 & exit 4", 4),
-    "a daemon that ignores signals": Case(
-        "--grace 0.2", f"setsid sh -c \"{IGNORE_SIGNALS}; echo > '$1/ready'; {FOREVER}\" & {READY}; exit 0", 0
-    ),
-    "a stopped daemon": Case("", "setsid sh -c 'kill -STOP $$' & exit 0", 0),
-    "closes its files and leaves a daemon": Case("-n 2", "exec <&- >&- 2>&-; setsid sleep 300 & exit 0", 0),
-    "one of many dies at once": Case("-n 16 --share", "[ $RANK = 5 ] && kill -9 $$; sleep 300", 137),
-    "fails during the start of the others": Case(
-        "-n 100 --share",
-        "[ $RANK = 3 ] && exit 5; sleep 300",
-        5,
-        ("rank 3 .* exited with code 5", "stopping rank"),
-    ),
-    "fails last, nothing stopped": Case(
-        "-n 16 --share --on-failure continue", "[ $RANK = 15 ] && exit 5; exit 0", 5
-    ),
-    "kills another rank": Case(
-        "-n 2",
-        f'echo $$ >"$1/$RANK"; {HAS_WRITTEN}; '
+        9, "rank 1 .* exited with code 9", "stopping rank 0 with SIGTERM", "stopping rank 0 with SIGKILL"),
+    "a child that ignores signals outlives its rank": (
+        "--grace 0.2", f"{IGNORE_SIGNALS}; ({FOREVER}) & exit 0", 0),
+    "stops itself, and again": (
+        "-n 2 --timeout 0.3 --grace 0.2", "trap 'kill -STOP $$' TERM; while :; do kill -STOP $$; done", 124),
+    "stops its group": ("-n 2 --timeout 0.3 --grace 5", "sleep 300 & kill -STOP 0", 124),
+    "a daemon with a cleaned environment": ("-n 2", "env -i setsid sh -c 'sleep 300; :' $0 & exit 4", 4),
+    "a stopped daemon": ("", "setsid sh -c 'kill -STOP $$' & exit 0", 0),
+    "closes its files and leaves a daemon": ("-n 2", "exec <&- >&- 2>&-; setsid sleep 300 & exit 0", 0),
+    "fails during the start of the others": (
+        "-n 100 --share", "[ $RANK = 3 ] && exit 5; sleep 300",
+        5, "rank 3 .* exited with code 5", "stopping rank"),
+    "kills another rank": (
+        "-n 2", f'echo $$ >"$1/$RANK"; {HAS_WRITTEN}; '
         '[ $RANK = 1 ] && { read other <"$1/0"; kill -9 $other; }; sleep 300',
-        137,
-        ("rank 0 .* by SIGKILL",),
-    ),
-    "terminates the supervisor": Case(
-        "-n 2", "kill $PPID; sleep 300", 143, ("stopping ranks? .* with SIGTERM",)
-    ),
-    "kills the supervisor": Case(
-        "-n 2",
-        "setsid sleep 300 & sleep 300 & [ $RANK = 1 ] && sleep 0.1 && kill -9 $PPID; sleep 300",
-        125,
-        (r"the supervisor \(pid [0-9]+\) was killed by SIGKILL",),
-    ),
-}
+        137, "rank 0 .* by SIGKILL"),
+    "terminates the supervisor": (
+        "-n 2", "kill $PPID; sleep 300", 143, "stopping ranks? .* with SIGTERM"),
+    "kills the supervisor": (
+        "-n 2", "setsid sleep 300 & sleep 300 & [ $RANK = 1 ] && sleep 0.1 && kill -9 $PPID; sleep 300",
+        125, r"the supervisor \(pid [0-9]+\) was killed by SIGKILL"),
+}  # fmt: skip
+"""Options, the script of all ranks, the exit code of the run, and patterns that its messages match.
 
-
-@pytest.mark.two_cpus
-@pytest.mark.parametrize("case", SHELL.values(), ids=SHELL)
-def test_shell(scene, case):
-    check(case, scene.run(*case.options.split(), *scene.command("sh", "-c", case.script)))
-
-
-def check(case, result):
-    code, messages, _ = result
-    assert code == case.code, messages
-    for pattern in case.messages:
-        assert re.search(pattern, messages), messages
-
+Shell scripts get the word of the scene as $0 and its directory as $1.
+"""
 
 FORGE = """
 import os, signal, sys, time
@@ -119,6 +69,8 @@ def fork(work):
         os._exit(0)
 def sleep():
     time.sleep(300)
+def foreground(supervisor=os.getppid()):
+    return int(open(f"/proc/{supervisor}/stat").read().rpartition(")")[2].split()[1])
 """
 """The first lines of the ranks below, which do things that no shell can."""
 
@@ -133,10 +85,7 @@ def burst(left=6):
 """
 """A process that becomes 127 processes: each starts two more at once."""
 
-PYTHON_RANKS = {
-    "goes into the group of another rank": Case(
-        "-n 2 --grace 0.2",
-        """
+ENTER_GROUP = """
 if rank == 0:
     os.setpgid(0, int(wait("1")))
     write("0")
@@ -144,66 +93,50 @@ if rank == 0:
 write("1", os.getpid())
 wait("0")
 sys.exit(3)
-""",
-        3,
-        ("stopping rank 0 with SIGTERM", "stopping rank 0 with SIGKILL"),
-    ),
-    "children in groups of their own": Case(
-        "--timeout 0.4 --grace 0.2",
-        "for _ in range(5):\n    fork(lambda: (os.setpgid(0, 0), ignore_signals(), sleep()))\nsleep()",
-        124,
-    ),
-    "forks twice, ignores signals": Case(
-        "-n 2 --grace 0.2",
-        "ignore_signals()\nfork(lambda: (os.setsid(), fork(sleep)))\nos.wait()\nsys.exit(2 * rank)",
-        2,
-    ),
-    "has no name and no arguments": Case(
-        "", "fork(lambda: (os.setsid(), open('/proc/self/comm', 'w').write(') Z 1 1'), sleep()))", 0
-    ),
-    "many daemons": Case(
-        "-n 4 --share", "for _ in range(20):\n    fork(lambda: (os.setsid(), sleep()))\nsys.exit(3)", 3
-    ),
-    "a burst of daemons that ignore signals": Case(
-        "--grace 0.3", f"{BOMB}ignore_signals(); fork(lambda: (os.setsid(), burst()))\nsys.exit(6)", 6
-    ),
-    "a chain of daemons": Case(
-        "--grace 0.3",
-        """
+"""
+CHAIN = """
 def chain():
     over = time.monotonic() + 20
     while time.monotonic() < over and not os.fork():
         os.setsid()
     os._exit(0)
 ignore_signals(); fork(chain)
-""",
-        0,
-    ),
-    "interrupts the foreground process": Case(
-        "-n 2",
-        "signal.signal(2, 0)\nwrite(str(rank))\nif rank: wait('0'); os.kill(foreground(), 2)\nsleep()",
-        130,
-    ),
-    "kills the foreground process": Case("-n 2", "if rank: os.kill(foreground(), 9)\nsleep()", -9),
-    "kills both processes": Case("", "os.kill(foreground(), 9); os.kill(os.getppid(), 9)", -9),
-}
-
-FOREGROUND = """
-def foreground(supervisor=os.getppid()):
-    return int(open(f"/proc/{supervisor}/stat").read().rpartition(")")[2].split()[1])
 """
+PYTHON_RANKS = {
+    "goes into the group of another rank": (
+        "-n 2 --grace 0.2", ENTER_GROUP, 3, "stopping rank 0 with SIGTERM", "stopping rank 0 with SIGKILL"),
+    "children in groups of their own": (
+        "--timeout 0.4 --grace 0.2",
+        "for _ in range(5):\n    fork(lambda: (os.setpgid(0, 0), ignore_signals(), sleep()))\nsleep()", 124),
+    "forks twice, ignores signals": (
+        "-n 2 --grace 0.2",
+        "ignore_signals()\nfork(lambda: (os.setsid(), fork(sleep)))\nos.wait()\nsys.exit(2 * rank)", 2),
+    "has no name and no arguments": (
+        "", "fork(lambda: (os.setsid(), open('/proc/self/comm', 'w').write(') Z 1 1'), sleep()))", 0),
+    "a burst of daemons that ignore signals": (
+        "--grace 0.3", f"{BOMB}ignore_signals(); fork(lambda: (os.setsid(), burst()))\nsys.exit(6)", 6),
+    "a chain of daemons": ("--grace 0.3", CHAIN, 0),
+    "interrupts the foreground process": (
+        "-n 2", "signal.signal(2, 0)\nwrite(rank)\nif rank: wait('0'); os.kill(foreground(), 2)\nsleep()",
+        130),
+    "kills the foreground process": ("-n 2", "if rank: os.kill(foreground(), 9)\nsleep()", -9),
+    "kills both processes": ("", "os.kill(foreground(), 9); os.kill(os.getppid(), 9)", -9),
+}  # fmt: skip
 
 
 @pytest.mark.two_cpus
-@pytest.mark.parametrize("case", PYTHON_RANKS.values(), ids=PYTHON_RANKS)
-def test_python(scene, case):
-    words = [*case.options.split(), *scene.command(*PYTHON, f"{FORGE}{FOREGROUND}{case.script}")]
-    if case.code == -9:
-        process = scene.begin(*words)
+@pytest.mark.parametrize("name", [*SHELL, *PYTHON_RANKS])
+def test_a_run_with_such_ranks_ends_and_leaves_nothing(scene, name):
+    options, script, expected, *patterns = {**SHELL, **PYTHON_RANKS}[name]
+    command = ("sh", "-c", script) if name in SHELL else (*PYTHON, f"{FORGE}{script}")
+    process = scene.begin(*options.split(), *scene.command(*command))
+    if expected == -9:
         assert process.wait(20) == -9
         scene.check_nothing_left("the exit of the foreground process")
-    else:
-        check(case, scene.run(*words))
+        return
+    code, messages, _ = scene.end(process)
+    assert code == expected, messages
+    assert not [pattern for pattern in patterns if not re.search(pattern, messages)], messages
 
 
 @pytest.mark.two_cpus
