@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ PYTHON = "/usr/bin/python3"
 LIMIT_S = 45 * 60
 """The longest time of one command."""
 
+PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 USER = 1234
 """An ordinary user. Its name exists only in the surroundings that make it."""
 
@@ -47,20 +48,13 @@ OTHER_PYTHON = (
 """What a Python runs besides: it compiles all modules, and tries each verb, from the wheel and the zipapp."""
 
 
-class Root(NamedTuple):
-    """A root directory made of packages: `python` is the program of a Python that is not `python3` there."""
-
-    suite: str
-    packages: str
-    python: str = "python3"
-
-
 class Surrounding(NamedTuple):
     """What a surrounding is, and how to make it.
 
     `make` are shell commands of root before the README's commands, in their directory and namespaces, where
     "$@" is the next command, $place an empty directory, and $home the home directory. A value None in
-    `variables` unsets a variable. `python` is a version: a program of this machine, else one of `root`.
+    `variables` unsets a variable. `suite` is a release of Debian or Ubuntu, of whose `packages` a root
+    directory is made; not if this machine has the version `python`.
     """
 
     what: str
@@ -70,9 +64,9 @@ class Surrounding(NamedTuple):
     directory: str = "ompbind"
     variables: Mapping[str, str | None] = {}
     is_sdist: bool = False
-    root: Root | None = None
+    suite: str = ""
+    packages: str = ""
     python: str = ""
-    more: tuple[str, ...] = ()
 
 
 NAMED = f"""
@@ -122,12 +116,6 @@ NAMELESS = {"LC_ALL": "C", "LANG": None, "HOME": None, "USER": None}
 SET = "OMP_NUM_THREADS=3 GOMP_CPU_AFFINITY=0 KMP_AFFINITY=disabled OMPBIND_VERBOSE=1 PYTHONOPTIMIZE=1"
 SET += " PYTHONPATH=/nonexistent PYTHONUNBUFFERED=1 MAKEFLAGS=-j8"
 
-PYTHONS = (
-    ("3.11", "bookworm", "python3-venv"), ("3.12", "noble", "python3.12-venv"),
-    ("3.13", "trixie", "python3.13-venv"), ("3.14", "forky", "python3.14-venv"),
-    ("3.15", "forky", "python3.15-venv"),
-)  # fmt: skip
-
 TABLE = {
     "root": Surrounding("root, with Debian's Python"),
     "private-python": Surrounding("root, with a Python below a directory of mode 700", PRIVATE_PYTHON),
@@ -139,7 +127,7 @@ TABLE = {
     "unnamed-user": Surrounding("LC_ALL=C, no HOME, a uid without a name", user=4321, variables=NAMELESS),
     "no-compiler": Surrounding("no gcc, no libgomp", WITHOUT_COMPILER),
     "minimal": Surrounding(
-        "Debian with only Python, venv and make", root=Root("bookworm", "python3 python3-venv make")
+        "Debian with only Python, venv and make", suite="bookworm", packages="python3,python3-venv,make"
     ),
     "sdist": Surrounding("the source distribution, without a git directory", is_sdist=True),
     "one-cpu": Surrounding("one CPU", f"taskset -p -c {min(os.sched_getaffinity(0))} $$ >/dev/null"),
@@ -156,10 +144,13 @@ TABLE = {
     "seccomp": Surrounding("seccomp forbids ptrace and pidfd_open", SECCOMP),
     **{
         f"python{version}": Surrounding(
-            f"Python {version}", root=Root(suite, f"{venv} libgomp1 make procps", f"python{version}"),
-            python=version, more=OTHER_PYTHON,
+            f"Python {version}", suite=suite, packages=f"{venv},libgomp1,make,procps", python=version
         )
-        for version, suite, venv in PYTHONS
+        for version, suite, venv in (
+            ("3.11", "bookworm", "python3-venv"), ("3.12", "noble", "python3.12-venv"),
+            ("3.13", "trixie", "python3.13-venv"), ("3.14", "forky", "python3.14-venv"),
+            ("3.15", "forky", "python3.15-venv"),
+        )
     },
 }  # fmt: skip
 """Each surrounding."""
@@ -189,20 +180,6 @@ NAMESPACES = (
 )  # fmt: skip
 
 
-class Place(NamedTuple):
-    """The directories of a surrounding, as its processes name them; `path` is the first of PATH."""
-
-    wheels: Path
-    root: Path | None
-    path: str
-    directory: Path
-    clone: Path
-
-    def outside(self, path: Path) -> Path:
-        """Return where a path lies outside of the root directory."""
-        return self.root / path.relative_to("/") if self.root else path
-
-
 def find_python(version: str) -> str | None:
     """Return a directory of this machine in which `python3` has a version: Debian's, or pyenv's."""
     found = glob.glob(os.path.expanduser(f"~/.pyenv/versions/{version}.*/bin/python3"))
@@ -211,21 +188,21 @@ def find_python(version: str) -> str | None:
     return os.path.dirname(max(found)) if found else None
 
 
-def make_root(root: Root, directory: Path) -> None:
+def make_root(row: Surrounding, directory: Path) -> None:
     """Unpack packages of Debian or Ubuntu into an empty directory. Raises CalledProcessError, OSError."""
     # Mirrors may be older than the week for which Debian signs releases in development
     options = ('--aptopt=Acquire::Check-Valid-Until "false"', '--aptopt=Acquire::Retries "5"')
     mmdebstrap = ("mmdebstrap", "--quiet", *options)
     source, of = DEBIAN, ["--components=main"]
-    if root.suite == "noble":
+    if row.suite == "noble":
         keys = directory.with_name("keys")
         keyring = ("--variant=extract", "--include=ubuntu-archive-keyring")
         subprocess.run([*mmdebstrap, *keyring, "forky", keys, DEBIAN], check=True)
         source, of = UBUNTU, ["--components=main,universe", f"--keyring={keys / KEYRING}"]
-    included = f"--include={root.packages.replace(' ', ',')}"
-    subprocess.run(
-        [*mmdebstrap, "--variant=minbase", *of, included, root.suite, directory, source], check=True
-    )
+    of += ["--variant=minbase", f"--include={row.packages}"]
+    subprocess.run([*mmdebstrap, *of, row.suite, directory, source], check=True)
+    if row.python:
+        (directory / "usr/local/bin/python3").symlink_to(f"/usr/bin/python{row.python}")
 
 
 def download_wheels(versions: set[str], wheels: Path) -> None:
@@ -240,111 +217,80 @@ def download_wheels(versions: set[str], wheels: Path) -> None:
     subprocess.run([*pip, "--no-deps", "-r", str(ROOT / "packaging/zipapp.txt")], check=True)
 
 
-def make_place(name: str, row: Surrounding, base: Path) -> Place:
-    """Make the directories of a surrounding. Raises CalledProcessError, OSError."""
-    place, root = base / name, None
+def make_place(name: str, row: Surrounding, base: Path) -> dict[str, str]:
+    """Make the directories of a surrounding, and return the variables that its shell scripts have for them.
+
+    Raises CalledProcessError, OSError.
+    """
+    place, root = base / name, ""
     place.mkdir()
-    path = find_python(row.python) if row.python else None
-    if row.root and not path:
-        root, path = place / "root", "/usr/local/bin"
-        make_root(row.root, root)
-        if row.root.python != "python3":
-            (root / "usr/local/bin/python3").symlink_to(f"/usr/bin/{row.root.python}")
-    directory = Path("/srv") if root else place
+    path = find_python(row.python) if row.python else ""
+    if row.suite and not path:
+        root, path = f"{place}/root", "/usr/local/bin"
+        make_root(row, Path(root))
+    directory = "/srv" if root else str(place)
     clone = f"{directory}/home/{row.directory}"
     clone = clone.ljust(120, "x") if row.directory == LONG_PATH else clone
-    new = Place(base / "wheels", root, path or "", directory, Path(clone))
-    home = new.outside(directory / "home")
+    outside, home = f"{root}{clone}", Path(f"{root}{directory}/home")
     home.mkdir()
-    make_clone(row, new.outside(new.clone), place)
-    subprocess.run(["chown", "-R", f"{row.user}:{row.user}", home], check=True)
-    home.chmod(0o700 if row.user else 0o777 & ~row.umask)
-    return new
-
-
-def make_clone(row: Surrounding, clone: Path, place: Path) -> None:
-    """Clone this repository, or unpack its source distribution, with the permissions of a umask."""
-    source = place / "source" if row.is_sdist else clone
+    source = f"{place}/source" if row.is_sdist else outside
     # Files of a clone with links would also be files of this repository
-    git = ["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(source)]
+    git = ["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), source]
     subprocess.run(git, check=True, umask=row.umask)
     if row.is_sdist:
-        build = [sys.executable, "-m", "build", "--quiet", "--sdist", "--outdir", str(place), str(source)]
+        build = [sys.executable, "-m", "build", "--quiet", "--sdist", "--outdir", str(place), source]
         subprocess.run(build, check=True)
-        sdist = next(place.glob("*.tar.gz"))
-        subprocess.run(["tar", "-xf", str(sdist), "-C", str(place)], check=True, umask=row.umask)
-        (place / sdist.name.removesuffix(".tar.gz")).rename(clone)
+        os.mkdir(outside)
+        sdist = str(next(place.glob("*.tar.gz")))
+        unpack = ["tar", "-xf", sdist, "--strip-components=1", "-C", outside]
+        subprocess.run(unpack, check=True, umask=row.umask)
+    subprocess.run(["chown", "-R", f"{row.user}:{row.user}", home], check=True)
+    home.chmod(0o700 if row.user else 0o777 & ~row.umask)
+    return {
+        "PATH": f"{path}:{PATH}".lstrip(":"), "root": root, "wheels": f"{base}/wheels", "place": directory,
+        "home": f"{directory}/home", "clone": clone,
+    }  # fmt: skip
 
 
-def make_script(row: Surrounding, place: Place, command: str, args: str) -> str:
-    """Return the shell script that runs a command in a surrounding, as process 1 of its namespaces."""
+def run_command(row: Surrounding, env: dict[str, str], command: str, args: str, log: Path) -> str:
+    """Run a command in a surrounding and append its output to a file; return what is wrong, or ""."""
     variables = {
-        "HOME": f"{place.directory}/home",
-        "USER": "tester" if row.user else "root",
-        "LANG": "C.UTF-8",
-        "PIP_NO_INDEX": "1",
-        "PIP_FIND_LINKS": "/opt" if place.root else str(place.wheels),
-        **({"ARGS": args} if args else {}),
-        **row.variables,
-    }
-    words = [f"{name}={value}" for name, value in variables.items() if value is not None]
-    who = ["setpriv", f"--reuid={row.user}", f"--regid={row.user}", "--clear-groups"] if row.user else []
+        "HOME": env["home"], "USER": "tester" if row.user else "root", "LANG": "C.UTF-8", "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": "/opt" if env["root"] else env["wheels"],
+        **({"ARGS": args} if args else {}), **row.variables,
+    }  # fmt: skip
+    words = shlex.join(f"{name}={value}" for name, value in variables.items() if value is not None)
+    who = f"setpriv --reuid={row.user} --regid={row.user} --clear-groups" if row.user else ""
     # `make` may set PATH and TMPDIR. A line follows, so that the shell stays and waits for orphans.
     kept = '--chdir="$clone" "PATH=$PATH" ${TMPDIR:+"TMPDIR=$TMPDIR"}'
-    last = f'"$@" {shlex.join(who)} env -i {kept} {shlex.join(words)} sh -c {shlex.quote(command)}'
-    return "\n".join((ENTER, row.make, f"umask {row.umask:03o}", last, "exit 0"))
-
-
-def run_command(row: Surrounding, place: Place, command: str, args: str, log: Path) -> int | None:
-    """Run a command in a surrounding and append its output to a file; return its exit code, or None."""
-    env = {
-        "PATH": ":".join(filter(None, (place.path, "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"))),
-        "root": str(place.root or ""),
-        "wheels": str(place.wheels),
-        "place": str(place.directory),
-        "home": f"{place.directory}/home",
-        "clone": str(place.clone),
-    }
-    script = make_script(row, place, command, args)
+    last = f'"$@" {who} env -i {kept} {words} sh -c {shlex.quote(command)}\nexit 0'
+    script = "\n".join((ENTER, row.make, f"umask {row.umask:03o}", last))
     with log.open("ab") as file:
-        process = subprocess.Popen(
-            [*NAMESPACES, "sh", "-c", script], env=env, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
-            start_new_session=True,
-        )  # fmt: skip
-        try:
-            return process.wait(LIMIT_S)
+        try:  # without `unshare`, which is killed after the limit, there is no process 1, and no other
+            code = subprocess.run(
+                [*NAMESPACES, "sh", "-c", script], env=env, start_new_session=True, timeout=LIMIT_S,
+                stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+            ).returncode  # fmt: skip
         except subprocess.TimeoutExpired:
-            return None
-        finally:
-            if process.poll() is None:
-                # Without process 1 there are no others, and `unshare` exits when they are gone
-                first = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-                os.kill(int(first[0]) if first else process.pid, signal.SIGKILL)
-                process.wait()
+            return f"not finished in {LIMIT_S} s"
+    return f"exit code {code}" if code else ""
 
 
-def read_skips(output: str) -> Iterator[str]:
-    """Yield the skipped tests whose reason does not say what it takes to run them."""
-    for line in re.findall(r"^SKIPPED (.*)", output, re.M):
-        if not re.search(r"\b(takes?|needs?|install(ed)?|only root|OMPTEST_\w+)\b", line.partition(": ")[2]):
-            yield f"skipped without what it takes: {line}"
-
-
-def run_surrounding(name: str, base: Path, args: str) -> tuple[bool, str]:
-    """Make a surrounding and run its commands; return whether they passed, and text to print."""
-    row, log, took = TABLE[name], LOGS / f"{name}.log", []
-    log.unlink(missing_ok=True)
+def run_surrounding(name: str, base: Path, args: str) -> bool:
+    """Make a surrounding, run its commands, print what happened, and return whether they passed."""
+    row, log, took, wrong = TABLE[name], LOGS / f"{name}.log", [], ""
+    print(f"== {name}: {row.what}", flush=True)
+    log.write_bytes(b"")
     try:
-        place = make_place(name, row, base)
-        for command in (DEMO, TEST, *(() if args else row.more)):
+        env = make_place(name, row, base)
+        for command in (DEMO, TEST, *(OTHER_PYTHON if row.python and not args else ())):
             begun = time.monotonic()
-            code = run_command(row, place, command, args, log)
+            wrong = run_command(row, env, command, args, log)
             took.append(f"{command} {time.monotonic() - begun:.0f} s")
-            if code != 0:
-                took.append(f"exit code {code}" if code is not None else f"not finished in {LIMIT_S} s")
+            if wrong:
                 break
     except (OSError, subprocess.CalledProcessError) as error:
-        return False, f"it cannot be made: {error}"
+        wrong = f"it cannot be made: {error}"
     finally:
         shutil.rmtree(base / name, ignore_errors=True)
         for left in ("/sys/fs/cgroup/cpu/surroundings", "/sys/fs/cgroup/surroundings"):
@@ -353,10 +299,15 @@ def run_surrounding(name: str, base: Path, args: str) -> tuple[bool, str]:
     output = log.read_text(errors="replace")
     counts = re.findall(r"^=+ (.* in [\d.]+s.*?) =+$", output, re.M)
     failures = re.findall(r"^(?:FAILED|ERROR) .*", output, re.M)
-    if code != 0 and not failures:
+    if wrong and not failures:
         failures = output.splitlines()[-5:]
-    lines = (", ".join((*took, *counts[:1])), *failures, *read_skips(output))
-    return code == 0, "\n".join(lines)
+    takes = re.compile(r"\b(takes?|needs?|install(ed)?|only root|OMPTEST_\w+)\b")
+    skipped = re.findall(r"^SKIPPED (.*?: .*)", output, re.M)
+    skipped = [line for line in skipped if not takes.search(line.partition(": ")[2])]
+    result = f"failed: {wrong}" if wrong else "passed"
+    lines = (*failures, *(f"skipped without what it takes: {line}" for line in skipped))
+    print(", ".join((result, *took, *counts[:1])), *lines, sep="\n", flush=True)
+    return not wrong
 
 
 def main() -> None:
@@ -386,13 +337,11 @@ def main() -> None:
         os.chmod(base, 0o755)
         system = subprocess.run([PYTHON, "-V"], check=True, capture_output=True, text=True).stdout
         system = ".".join(system.split()[1].split(".")[:2])
-        versions = {TABLE[name].python or ("3.11" if TABLE[name].root else system) for name in names}
+        versions = {TABLE[name].python or ("3.11" if TABLE[name].suite else system) for name in names}
         download_wheels(versions, Path(base, "wheels"))
         for name in names:
-            print(f"== {name}: {TABLE[name].what}", flush=True)
-            passed, text = run_surrounding(name, Path(base), options.args)
-            print(f"{'passed' if passed else 'failed'}: {text}", flush=True)
-            failed += [name] * (not passed)
+            if not run_surrounding(name, Path(base), options.args):
+                failed.append(name)
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 
