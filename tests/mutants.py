@@ -7,7 +7,6 @@ same mutants from the same code. The exit code is 1 if too many mutants survive.
 
 import argparse
 import ast
-import difflib
 import os
 import queue
 import re
@@ -16,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import venv
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -39,8 +37,9 @@ AT_ONCE = 8
 """How many files pytest gets at once: it reads all before the first test."""
 
 # A mutant can signal any process, loop without end, and fill memory and disks.
-LIMITED = 'ulimit -S -t 240; ulimit -S -v 4000000; ulimit -S -f 2000000; "$@"; exit $?'
-USER = ["--map-current-user"] if os.geteuid() else []
+LIMITED = 'mount --bind "$COPY" ompbind && ulimit -S -t 240 && ulimit -S -v 4000000 && ulimit -S -f 2000000'
+LIMITED += ' && setpriv --ambient-caps=-all "$@"; exit $?'
+USER = ["--map-current-user", "--keep-caps"] if os.geteuid() else []
 CONFINED = ["unshare", *USER, "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", LIMITED, "sh"]
 PYTEST = ["-m", "pytest", "-x", "-v", "--tb=no", "--color=no", "-p", "no:cacheprovider", "-m", "not alone"]
 
@@ -181,25 +180,17 @@ def room_of(file: str) -> str:
 
 
 def draw(seed: int, number: int) -> list[Mutant]:
-    """Draw mutants: each room gets its share by lines, and at least two. Operators are equally likely."""
-    rooms: dict[str, dict[str, int]] = {}
-    for path in sorted((ROOT / "ompbind").rglob("*.py")):
-        file = str(path.relative_to(ROOT))
-        rooms.setdefault(room_of(file), {})[file] = path.read_bytes().count(b"\n")
-    lines = {room: sum(rooms[room].values()) for room in rooms}
-    quota = {room: min(2, number // len(rooms)) for room in rooms}
-    while sum(quota.values()) < number:
-        quota[max(quota, key=lambda room: lines[room] / (quota[room] + 1))] += 1
-    drawn: dict[tuple[str, int], Mutant] = {}
-    for room, files in rooms.items():
-        random, wanted = Random(f"{seed} {room}"), len(drawn) + quota[room]
-        while len(drawn) < wanted:
-            if found := find_mutants(*random.choices(list(files), files.values())):
-                operator = random.choice(sorted({mutant.operator for mutant in found}))
-                mutant = random.choice([mutant for mutant in found if mutant.operator == operator])
-                if mutant.is_valid():
-                    drawn[mutant.file, mutant.start] = mutant
-    return list(drawn.values())
+    """Draw mutants: of each file by its share of lines, of each operator equally often."""
+    paths = sorted((ROOT / "ompbind").rglob("*.py"))
+    lines = {str(path.relative_to(ROOT)): path.read_bytes().count(b"\n") for path in paths}
+    random, drawn = Random(seed), dict[tuple[str, int], Mutant]()
+    while len(drawn) < number:
+        if found := find_mutants(*random.choices([*lines], [*lines.values()])):
+            operator = random.choice(sorted({mutant.operator for mutant in found}))
+            mutant = random.choice([mutant for mutant in found if mutant.operator == operator])
+            if mutant.is_valid():
+                drawn[mutant.file, mutant.start] = mutant
+    return sorted(drawn.values())
 
 
 def words_of(text: str) -> set[str]:
@@ -232,27 +223,18 @@ def order_tests(mutant: Mutant) -> tuple[list[str], list[str]]:
 
 
 class Copy:
-    """A copy of the tree, with an environment whose programs import the package of the copy."""
+    """A copy of the package, which processes in a namespace of their own see in place of the package."""
 
     def __init__(self, directory: Path) -> None:
         self.failing: set[str] = set()
         """Tests that fail also without a mutant."""
-        self.root = directory / "copy"
-        ignored = shutil.ignore_patterns(".git", ".venv", "site", "dist", "__pycache__", ".*_cache")
-        shutil.copytree(ROOT, self.root, ignore=ignored, symlinks=True)
-        own, used = self.root / ".venv", Path(sys.prefix)
-        venv.create(own, symlinks=True)
-        # The editable installation has no effect: Python reads no .pth files in directories that one names.
-        packages = Path("lib", "python{}.{}".format(*sys.version_info), "site-packages")
-        (own / packages / "copy.pth").write_text(f"{self.root}\n{used / packages}\n")
-        for script in (used / "bin").iterdir():
-            if not (own / "bin" / script.name).exists():
-                shutil.copy2(script, own / "bin")
-        script = own / "bin/ompbind"
-        script.write_text(script.read_text().replace(str(used), str(own)))
+        self.root = directory
+        shutil.copytree(ROOT / "ompbind", directory / "ompbind")
         (directory / "tmp").mkdir()
-        recordings = {"OMPTEST_TOPOLOGIES": str(RECORDINGS.resolve())}
-        self.env = {**os.environ, "TMPDIR": str(directory / "tmp"), **recordings}
+        self.env = {
+            **os.environ, "COPY": f"{directory}/ompbind", "TMPDIR": f"{directory}/tmp",
+            "OMPTEST_TOPOLOGIES": str(RECORDINGS.resolve()),
+        }  # fmt: skip
         for name in ("OMPTEST_ALL", "PYTHONPATH", "PYTEST_ADDOPTS"):
             self.env.pop(name, None)
         self.check()
@@ -261,22 +243,22 @@ class Copy:
         """Exit if the program of the copy does not notice a fault in the copy."""
         file = self.root / "ompbind/cli/main.py"
         text = file.read_text()
-        for fault in ("raise SystemExit('fault')", ""):
-            file.write_text(text + fault)
-            command = [*CONFINED, str(self.root / ".venv/bin/ompbind"), "ps"]
-            done = subprocess.run(command, cwd="/", env=self.env, capture_output=True, text=True)
-            if (done.stderr != "fault\n") if fault else done.returncode:
-                sys.exit(f"a copy of ompbind does not run: {done.stderr}hint: try it as root")
+        file.write_text(f"{text}raise SystemExit('fault')")
+        command = [*CONFINED, f"{sys.prefix}/bin/ompbind", "ps"]
+        done = subprocess.run(command, cwd=ROOT, env=self.env, capture_output=True, text=True)
+        file.write_text(text)
+        if done.stderr != "fault\n":
+            sys.exit(f"a copy of ompbind does not run: {done.stderr}hint: try it as root")
 
     def run_tests(self, tests: list[str], limit_s: float | None) -> str:
         """Return the first test that fails, "" if none does. Raises TimeoutExpired."""
         if not (tests := [test for test in tests if test not in self.failing]):
             return ""
         deselected = [f"--deselect={test}" for test in sorted(self.failing)]
-        command = [*CONFINED, self.root / ".venv/bin/python", *PYTEST, *deselected, *tests]
+        command = [*CONFINED, sys.executable, *PYTEST, *deselected, *tests]
         with tempfile.TemporaryFile("w+") as output:
             to_file = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
-            done = subprocess.run(command, cwd=self.root, env=self.env, timeout=limit_s, **to_file)
+            done = subprocess.run(command, cwd=ROOT, env=self.env, timeout=limit_s, **to_file)
             output.seek(0)
             text = output.read()
         if done.returncode in (0, 5):  # passed, or no test is left
@@ -340,10 +322,7 @@ def try_mutants(mutants: dict[int, Mutant], jobs: int) -> list[tuple[Mutant, str
 
 
 def report(results: list[tuple[Mutant, str]]) -> bool:
-    """Print each survivor as a diff, and how many were caught. Return whether these are enough."""
-    for mutant in (mutant for mutant, test in results if not test):
-        old, new = (text.decode().splitlines() for text in mutant.texts())
-        print("", *difflib.unified_diff(old, new, mutant.file, mutant.operator, lineterm=""), sep="\n")
+    """Print how many mutants were caught, and return whether these are enough."""
     drawn = Counter(room_of(mutant.file) for mutant, _ in results)
     caught = Counter(room_of(mutant.file) for mutant, test in results if test)
     print("", *(f"{caught[room]:4} of {drawn[room]:3} caught in {room}" for room in drawn), sep="\n")

@@ -44,7 +44,8 @@ def failures(text, name, names):
     reported = []
     test = doctest.DocTestParser().get_doctest(text, {}, name, name, 0)
     test.globs = names
-    doctest.DocTestRunner(optionflags=doctest.REPORT_NDIFF).run(test, out=reported.append, clear_globs=False)
+    runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.REPORT_NDIFF)  # not by -v of pytest
+    runner.run(test, out=reported.append, clear_globs=False)
     assert test.examples
     return "".join(reported)
 
