@@ -16,8 +16,7 @@ from ompbind.bench.options import BenchSettings, check_variations, make_choice_w
 from ompbind.bench.records import Candidate, Kind, Refusal
 from ompbind.bench.run_candidate import CandidateStart
 from ompbind.bench.table import render_run_time
-from ompbind.cli.request import make_request, make_requests, make_spec_of_run
-from ompbind.cli.settings import Settings
+from ompbind.cli.settings import Settings, make_request, make_requests, make_spec_of_run
 from ompbind.commands.environment import RunSpec
 from ompbind.commands.rank_command import (
     RankCommand,

@@ -1,4 +1,4 @@
-"""The text of configuration files → their defaults, presets and groups, and from these the defaults of click.
+"""The text of configuration files → their defaults, presets and groups; from these, the defaults of click.
 
 A file has a table [defaults] and tables [preset.NAME] and [group.NAME]. Their keys are the long options
 without "--"; what a key takes follows from its option. An error has the file, the line and the key.
@@ -28,8 +28,7 @@ KeyPath = tuple[str, ...]
 DEFAULTS, PRESET, GROUP = "defaults", "preset", "group"
 COMMAND, AFTER = "command", "after"
 ENV = "env"
-RESET = "no-"
-"""What is put before a key to reset its option."""
+RESET = "no-"  # before a key, it resets the option
 
 _REMOVED = {
     "inherits": "write all options of a preset or group below its name, and common ones below [defaults]",
@@ -49,14 +48,7 @@ The other options decide what runs and where output goes, and another user may h
 _NOT_IN_PROJECTS = ("topology",)
 """Options of these sections that it cannot set: files of any directory would be read."""
 
-_LEVELS = {
-    FileKind.USER: ValueLevel.USER_FILE,
-    FileKind.PROJECT: ValueLevel.FILE,
-    FileKind.NAMED: ValueLevel.FILE,
-}
-
 _NAMED = 10  # presets that an error lists
-
 
 Setting = tuple[Option, Given]
 """One occurrence of an option in a file, at the place `FILE:LINE: KEY`."""
@@ -93,7 +85,25 @@ def set_defaults(
     `find_keys` returns the options of all verbs by key. Raises ConfigurationError.
     """
     own = find_settings(ctx.command.params)
-    files = tuple(_parse(content, own, find_keys) for content in found.read)
+    files, warnings, settings = list[ConfigurationFile](), [*map(str, found.ignored)], list[Setting]()
+    for content in found.read:
+        try:
+            file = parse_file(content, own)
+        except OmpbindError:  # the options of other verbs take time to import, so they are tried last
+            file = parse_file(content, find_keys())
+        files.append(file)
+        refused: dict[str, None] = {}
+        for option, given in file.settings:
+            is_usual = option.section in PROJECT_SECTIONS and option.name not in _NOT_IN_PROJECTS
+            if is_usual or file.kind is not FileKind.PROJECT:
+                settings.append((option, given))
+            else:
+                refused[given.place.rpartition(": ")[2]] = None
+        if refused:
+            reason = (
+                f"{', '.join(refused)} {'has' if len(refused) == 1 else 'have'} no effect in a project file"
+            )
+            warnings.append(f"{file.path}: {reason} (use a preset, or name the file with --config)")
     preset = find_preset(files, name, ctx.sources.place("preset"), found.ignored) if name else None
     ctx.configuration = Configuration(
         files=tuple(
@@ -103,43 +113,16 @@ def set_defaults(
         ignored=found.ignored,
         preset=name or "",
         preset_file=preset.path if preset else "",
-        warnings=(*map(str, found.ignored), *_warn_of_refused(files)),
+        warnings=tuple(warnings),
     )
-    usual = (it for file in files for it in file.settings if not _is_refused(file, it[0]))
-    chosen = preset.presets[name or ""] if preset else ()
-    of_group = ctx.table.settings if ctx.table else ()
+    settings += preset.presets[name or ""] if preset else ()
+    settings += ctx.table.settings if ctx.table else ()
     default_map: dict[str, tuple[Given, ...]] = {}
-    for option, given in (*usual, *chosen, *of_group):
+    for option, given in settings:
         if option in own.values():  # else it is of another verb, as --format of `plan`
             default_map[option.name] = (*default_map.get(option.name, ()), given)
     ctx.default_map = default_map
-    ctx.find_tables = partial(find_groups, files)
-
-
-def _parse(
-    content: FileContent, own: Mapping[str, Option], find_keys: Callable[[], Mapping[str, Option]]
-) -> ConfigurationFile:
-    """Return what a file says; the options of other verbs take time to import, so they are tried last."""
-    try:
-        return parse_file(content, own)
-    except OmpbindError:
-        return parse_file(content, find_keys())
-
-
-def _is_refused(file: ConfigurationFile, option: Option) -> bool:
-    """Return whether a default has no effect, because another user may have written the project file."""
-    is_usual = option.section in PROJECT_SECTIONS and option.name not in _NOT_IN_PROJECTS
-    return file.kind is FileKind.PROJECT and not is_usual
-
-
-def _warn_of_refused(files: Sequence[ConfigurationFile]) -> Iterator[str]:
-    for file in files:
-        refused = (given.place for option, given in file.settings if _is_refused(file, option))
-        keys = dict.fromkeys(place.rpartition(": ")[2] for place in refused)
-        if keys:
-            have = "has" if len(keys) == 1 else "have"
-            reason = f"{', '.join(keys)} {have} no effect in a project file"
-            yield f"{file.path}: {reason} (use a preset, or name the file with --config)"
+    ctx.find_tables = partial(_find_groups, files)
 
 
 def find_preset(
@@ -154,8 +137,7 @@ def find_preset(
     if not defining:
         names = dict.fromkeys(known for file in files for known in file.presets)
         raise make_undefined_error(f"{source}: preset", name, [*names], ignored)
-    if len(defining) > 1:
-        raise _make_twice_error(f"{source}: ", defining, f"the preset {name!r}")
+    _check_once(f"{source}: ", defining, f"the preset {name!r}")
     return defining[0]
 
 
@@ -170,18 +152,18 @@ def make_undefined_error(
     return ConfigurationError(f"{what} {name!r} is not defined", hint=hint)
 
 
-def find_groups(files: Sequence[ConfigurationFile]) -> dict[str, GroupTable]:
+def _find_groups(files: Sequence[ConfigurationFile]) -> dict[str, GroupTable]:
     """Return the groups of files by name; raises ConfigurationError if two files define a group."""
-    for name in dict.fromkeys(name for file in files for name in file.groups):
-        defining = [file for file in files if name in file.groups]
-        if len(defining) > 1:
-            raise _make_twice_error("", defining, f"the group {name!r}")
-    return {name: table for file in files for name, table in file.groups.items()}
+    groups = {name: table for file in files for name, table in file.groups.items()}
+    for name in groups:
+        _check_once("", [file for file in files if name in file.groups], f"the group {name!r}")
+    return groups
 
 
-def _make_twice_error(source: str, files: Sequence[ConfigurationFile], what: str) -> ConfigurationError:
-    text = f"{source}{files[-1].path} and {files[0].path} both define {what}"
-    return ConfigurationError(text, hint="rename one of them, or name the file with --config")
+def _check_once(source: str, files: Sequence[ConfigurationFile], what: str) -> None:
+    if len(files) > 1:
+        text = f"{source}{files[-1].path} and {files[0].path} both define {what}"
+        raise ConfigurationError(text, hint="rename one of them, or name the file with --config")
 
 
 def list_preset_names(found: FoundFiles) -> tuple[str, ...]:
@@ -287,22 +269,18 @@ def _check_tables(document: Document) -> None:
 
 def parse_file(content: FileContent, keys: Mapping[str, Option]) -> ConfigurationFile:
     """Return what a file says; raises ConfigurationError for invalid TOML, unknown keys and wrong types."""
-    document, level = parse_document(content, keys), ValueLevel.PRESET
-    presets = document.values.get(PRESET, {})
-    for name in presets:
+    document = parse_document(content, keys)
+    level = ValueLevel.USER_FILE if content.kind is FileKind.USER else ValueLevel.FILE
+    settings = _read_settings(document, (DEFAULTS,), document.values.get(DEFAULTS, {}), level)
+    presets = {}
+    for name, table in document.values.get(PRESET, {}).items():
+        path = (PRESET, name)
         if not name.strip() or not name.isprintable():
-            hint = "use letters, digits, - and _"
-            raise document.error((PRESET, name), "has no name that can be used", hint)
+            raise document.error(path, "has no name that can be used", "use letters, digits, - and _")
+        presets[name] = _read_settings(document, path, table, ValueLevel.PRESET)
+    groups = {name: _read_group(document, name) for name in document.values.get(GROUP, {})}
     return ConfigurationFile(
-        kind=content.kind,
-        path=content.path,
-        settings=_read_settings(
-            document, (DEFAULTS,), document.values.get(DEFAULTS, {}), _LEVELS[content.kind]
-        ),
-        presets={
-            name: _read_settings(document, (PRESET, name), table, level) for name, table in presets.items()
-        },
-        groups={name: _read_group(document, name) for name in document.values.get(GROUP, {})},
+        kind=content.kind, path=content.path, settings=settings, presets=presets, groups=groups
     )
 
 
@@ -344,7 +322,11 @@ def _read_settings(
     for name, value in sorted(values.items(), key=lambda item: item[0] not in resets):
         here, option = (*path, name), resets.get(name) or document.keys.get(name)
         if option is None:
-            raise _make_unknown_error(document, here)
+            if removed := _REMOVED.get(name) or find_removed(name):
+                raise document.error(here, "was removed", removed)
+            reset, special = RESET * name.startswith(RESET), (COMMAND, AFTER) if path[0] == GROUP else ()
+            hint = _suggest(name.removeprefix(reset), (*document.keys, *special), reset)
+            raise document.error(here, "is unknown", hint)
         if name not in resets:
             found = list(_read_values(document, here, option, value))
         elif value is not True:
@@ -360,15 +342,6 @@ def _read_settings(
             place = f"{document.place(at)}: {render_key(at)}"
             settings.append((option, Given(value=given, level=level, place=place)))
     return tuple(settings)
-
-
-def _make_unknown_error(document: Document, path: KeyPath) -> ConfigurationError:
-    name, special = path[-1], (COMMAND, AFTER) if path[0] == GROUP else ()
-    if removed := _REMOVED.get(name) or find_removed(name):
-        return document.error(path, "was removed", removed)
-    reset = RESET if name.startswith(RESET) else ""
-    hint = _suggest(name.removeprefix(reset), (*document.keys, *special), reset)
-    return document.error(path, "is unknown", hint)
 
 
 def _check_value(document: Document, path: KeyPath, option: Option, value: str) -> None:
@@ -409,20 +382,15 @@ def _read_values(
         elif type(item) in (int, float) and option.number:
             yield path, str(item)
         else:
-            raise document.error(path, f"is {_name_type(item)}, not {_describe(option)}")
-
-
-def _describe(option: Option) -> str:
-    """Return what a key takes."""
-    if option.is_flag:
-        return "true or false"
-    also = {
-        "a number": option.number,
-        "a list of strings": option.multiple,
-        "a table": option.key == ENV,
-        "true or false": option.bare is not None,
-    }
-    return " or ".join(("a string", *(what for what, is_taken in also.items() if is_taken)))
+            takes = {
+                "a string": not option.is_flag,
+                "a number": option.number,
+                "a list of strings": option.multiple,
+                "a table": option.key == ENV,
+                "true or false": option.is_flag or option.bare is not None,
+            }
+            wanted = " or ".join(what for what, is_taken in takes.items() if is_taken)
+            raise document.error(path, f"is {_name_type(item)}, not {wanted}")
 
 
 def _name_type(value: Any) -> str:

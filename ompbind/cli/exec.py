@@ -5,26 +5,14 @@ from collections.abc import Mapping
 
 import click
 
+from ompbind.cli import register
 from ompbind.cli.console import print_message, read_screen, write_stdout
 from ompbind.cli.exec_identity import find_rank, prepare_rank
 from ompbind.cli.option import VerbContext
-from ompbind.cli.register import (
-    Registered,
-    plan_or_suggest,
-    print_changed_variables,
-    print_differing_ranks,
-    print_registry_messages,
-    print_warnings,
-    read_other_runs,
-    register_run,
-)
+from ompbind.cli.register import Registered
 from ompbind.cli.settings import Settings, make_planning_settings
 from ompbind.cli.verb import Verb
-from ompbind.commands.environment import (
-    RankIdentity,
-    RunSpec,
-    find_changed,
-)
+from ompbind.commands.environment import RankIdentity, RunSpec
 from ompbind.commands.rank_command import make_command, mask_secrets
 from ompbind.cpuset import CpuSet
 from ompbind.errors import OmpbindError, RequestError
@@ -79,15 +67,15 @@ def exec_rank(ctx: click.Context) -> int:
     if settings.dry_run:
         from ompbind.report.plan import render_plan  # noqa: PLC0415 - door: --dry-run
 
-        others = read_other_runs(machine, request, quiet=settings.quiet)
-        plan = plan_or_suggest(machine, request, others)
+        others = register.read_other_runs(machine, request, quiet=settings.quiet)
+        plan = register.plan_or_suggest(machine, request, others)
         shown = _render_rank(plan, identity, spec)
         write_stdout(f"{render_plan(plan, read_screen())}\n\n{shown}" if identity.local_rank == 0 else shown)
         return 0
     run_identity = make_run_identity(spec.run_id)
     if rank:
         run_identity = run_identity.replace(placement_index=identity.placement_index, rank=identity.rank)
-    found = register_run(machine, request, run_identity, settings)
+    found = register.register_run(machine, request, run_identity, settings)
     if not settings.quiet:
         _print_before_start(found, identity, spec, verbose=settings.verbose)
     try:
@@ -104,14 +92,13 @@ def _print_before_start(found: Registered, identity: RankIdentity, spec: RunSpec
     """Print warnings, and with `verbose` the line about this rank, before it starts."""
     plan, registry = found.plan, found.registry
     if identity.local_rank == 0:
-        print_warnings(plan)
-        print_changed_variables(spec.base, find_changed(plan, spec))
+        register.print_warnings(plan, spec)
     elif plan.request.outside_ranks:  # the first rank does not know the devices of a bound rank
-        print_warnings(plan, codes=("device-distance", "device-far"))
+        register.print_warnings(plan, codes=("device-distance", "device-far"))
     if registry.ignored or registry.failure or registry.job_runs:
         if identity.local_rank == 0:
-            print_registry_messages(registry, verbose=verbose)
-        print_differing_ranks(plan, registry)
+            register.print_registry_messages(registry, verbose=verbose)
+        register.print_differing_ranks(plan, registry)
     if verbose:
         for line in _render_rank(plan, identity, spec).splitlines():
             print_message(line)
@@ -151,12 +138,11 @@ def _bind_task(settings: Settings) -> None:
         return
     set_affinity(CpuSet(os.sched_getaffinity(pid)))
     identity, machine, request, spec = prepare_rank(settings, rank, rank.run_id)
-    others = read_other_runs(machine, request, quiet=settings.quiet)
-    plan = plan_or_suggest(machine, request, others)
+    others = register.read_other_runs(machine, request, quiet=settings.quiet)
+    plan = register.plan_or_suggest(machine, request, others)
     command = make_command(plan, identity, spec)
     if identity.local_rank == 0 and not settings.quiet:
-        print_warnings(plan)
-        print_changed_variables(spec.base, find_changed(plan, spec))
+        register.print_warnings(plan, spec)
         if command.memory is not None:
             print_message("warning: --memory has no effect with --task-prolog")
     if command.cpus is not None:

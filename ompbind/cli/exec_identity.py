@@ -5,24 +5,15 @@ from collections.abc import Iterator, Sequence
 
 from ompbind.cli.console import print_message
 from ompbind.cli.register import limit_to_listed, read_planning_machine
-from ompbind.cli.request import make_request, make_run_spec, read_own_job_cpus
-from ompbind.cli.settings import Settings
+from ompbind.cli.settings import Settings, make_request, make_run_spec, read_own_job_cpus
 from ompbind.commands.environment import RankIdentity, RunSpec
 from ompbind.commands.rank_command import make_spec_before_plan
 from ompbind.commands.rank_variables import OMPBIND_CPUS, OMPBIND_SERVICE_CPUS
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
 from ompbind.errors import PlanError, RequestError
+from ompbind.launchers import find
 from ompbind.launchers.allocation import Binding, find_binding, read_task_masks
-from ompbind.launchers.find import (
-    Ancestor,
-    LauncherRank,
-    find_batch_script,
-    find_launcher,
-    find_starter,
-    read_ancestors,
-    read_launcher_cpus,
-    render_launcher_names,
-)
+from ompbind.launchers.find import LauncherRank
 from ompbind.launchers.launchers import OTHER_RANKS, SLURM, may_have_variables
 from ompbind.machine.model import Machine
 from ompbind.machine.read.linux import LIVE
@@ -30,8 +21,7 @@ from ompbind.machine.read.root import DirectoryRoot, whole_number
 from ompbind.planning.allocation import divide_service
 from ompbind.planning.request import DEFAULT_STRATEGY, Request
 
-BY_HAND = "the caller"
-"""The name of the launcher in messages, if options identify the rank."""
+BY_HAND = "the caller"  # the name of the launcher in messages, if options identify the rank
 
 
 def find_rank(settings: Settings) -> LauncherRank | None:
@@ -42,11 +32,11 @@ def find_rank(settings: Settings) -> LauncherRank | None:
     rank = _read_options(settings)
     if rank or not may_have_variables(os.environ):
         return rank
-    return find_launcher(os.environ, _read_own_ancestors())
+    return find.find_launcher(os.environ, _read_ancestors())
 
 
-def _read_own_ancestors() -> Iterator[Ancestor]:
-    return read_ancestors(DirectoryRoot("/"), os.getpid())
+def _read_ancestors() -> Iterator[find.Ancestor]:
+    return find.read_ancestors(DirectoryRoot("/"), os.getpid())
 
 
 def _read_options(settings: Settings) -> LauncherRank | None:
@@ -72,7 +62,7 @@ def _read_options(settings: Settings) -> LauncherRank | None:
     identity = RankIdentity(
         placement_index=local_rank, rank=rank, size=size, local_rank=local_rank, local_size=local_size
     )
-    starter = find_starter(tuple(_read_own_ancestors()), ())
+    starter = find.find_starter(tuple(_read_ancestors()), ())
     return LauncherRank(launcher=BY_HAND, identity=identity, run_id=f"ranks-{os.getppid()}", starter=starter)
 
 
@@ -87,8 +77,8 @@ def _make_single_identity(settings: Settings) -> RankIdentity:
         print_message(f"{text} (give --local-rank and --local-size, which your launcher sets)")
     has_other_ranks = settings.request.ranks != 1
     if has_other_ranks or may_have_variables(os.environ):
-        script_of = find_batch_script(os.environ, _read_own_ancestors())
-        why, use = "no launcher has started this process", f"use one of {render_launcher_names()}"
+        script_of = find.find_batch_script(os.environ, _read_ancestors())
+        why, use = "no launcher has started this process", f"use one of {find.render_launcher_names()}"
         if script_of:
             why = f"this is the script or shell of a {script_of.name} job, not one of its ranks"
             use = f"write '{script_of.example[1]}'" if script_of.example else use
@@ -134,27 +124,31 @@ def _join_job(
     launcher_cpus = None
     masks = read_task_masks(os.environ, rank.launcher)
     if settings.topology == LIVE:
-        launcher_cpus = read_launcher_cpus(DirectoryRoot("/"), rank.starter)
+        launcher_cpus = find.read_launcher_cpus(DirectoryRoot("/"), rank.starter)
     else:
         own = machine.allowed & masks[identity.local_rank % len(masks)] if masks else EMPTY
         machine = machine.replace(allowed=own) if own else machine
-    binding = find_binding(identity, machine.allowed, masks, launcher_cpus)
-    _print_conflicts(rank, identity, binding, machine.allowed, launcher_cpus, settings)
-    bound = len(binding.sharers) < size
+    binding, outer = find_binding(identity, machine.allowed, masks, launcher_cpus), _read_outer_cpus()
+    # a launcher with other CPUs has passed the variable on to another machine
+    limit = outer if launcher_cpus and launcher_cpus <= outer else machine.allowed
+    strict = settings.request.strict
+    for text, hint in _find_conflicts(rank, binding, machine.allowed, limit, all_ranks=strict):
+        _warn(text, hint, strict=strict, quiet=settings.quiet)
+    bound, is_first = len(binding.sharers) < size, identity.local_rank == 0
     if settings.wait is not None:
         _check_wait(rank, identity, settings, bound=bound)
-    if identity.local_rank == 0 and settings.verbose:
-        for text in rank.unused:
-            print_message(text)
+    for text in rank.unused if is_first and settings.verbose else ():
+        print_message(text)
     if bound and request.mask is None:
-        if identity.local_rank == 0 and not settings.quiet:
+        if is_first and not settings.quiet:
             cpus = named("CPU", machine.allowed)
-            binder = "an outer 'ompbind exec'" if machine.allowed == _read_outer_cpus() else rank.launcher
-            text = f"ranks are already bound by {binder}, rank {identity.rank} to {cpus}"
-            effect = "they keep their CPUs"
+            binder = "an outer 'ompbind exec'" if machine.allowed == outer else rank.launcher
+            text = (
+                f"ranks are already bound by {binder}, rank {identity.rank} to {cpus}; they keep their CPUs"
+            )
             if len(binding.sharers) > 1:
-                effect += f", and local {named('rank', binding.sharers)} divide these"
-            print_message(f"{text}; {effect}")
+                text += f", and local {named('rank', binding.sharers)} divide these"
+            print_message(text)
         identity, request = _request_own_cpus(identity, request, settings, binding.sharers)
     if request.devices:
         quiet = settings.quiet
@@ -162,39 +156,26 @@ def _join_job(
     return identity, machine, request
 
 
-def _print_conflicts(
-    rank: LauncherRank,
-    identity: RankIdentity,
-    binding: Binding,
-    allowed: CpuSet,
-    launcher_cpus: CpuSet | None,
-    settings: Settings,
-) -> None:
-    """Warn of CPUs that a launcher gives to several ranks, to too few, or outside of an outer rank.
-
-    Raises PlanError instead with --strict.
+def _find_conflicts(
+    rank: LauncherRank, binding: Binding, allowed: CpuSet, outer: CpuSet, *, all_ranks: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield warnings and hints about CPUs that a launcher gives to several ranks, or too few, or outside of
+    the `outer` rank. Without `all_ranks`, only the first rank of the machine has those that all ranks share.
     """
-    outer, cpus = _read_outer_cpus(), named("CPU", allowed)
-    # a launcher with other CPUs has passed the variable on to another machine
-    if launcher_cpus and launcher_cpus <= outer and allowed - outer:
-        text = f"{rank.launcher} has bound rank {identity.rank} to {cpus}, outside of its outer rank"
-        text += f", which has {named('CPU', outer)}"
-        _warn(text, "start the launcher with --bind-to none", settings)
+    bound = f"{rank.launcher} has bound"
+    this, cpus = f"{bound} rank {rank.identity.rank} to", named("CPU", allowed)
+    if allowed - outer:
+        text = f"{this} {cpus}, outside of its outer rank, which has {named('CPU', outer)}"
+        yield text, "start the launcher with --bind-to none"
+    if rank.identity.local_rank and not all_ranks:
+        return
     wanted = whole_number(os.environ.get("SLURM_CPUS_PER_TASK")) or 0
-    speaks = identity.local_rank == 0 or settings.request.strict
-    if rank.launcher == SLURM.name and len(allowed) < wanted and speaks:
-        text = f"Slurm has bound rank {identity.rank} to {cpus}, but SLURM_CPUS_PER_TASK is {wanted}"
-        _warn(text, f"write 'srun --cpus-per-task={wanted}': srun does not take it from sbatch", settings)
-    if binding.overlaps and speaks:
-        text = f"{rank.launcher} has bound several ranks to the same CPUs: their threads will compete"
-        _warn(text, "turn off the binding of the launcher: then ompbind divides the CPUs", settings)
-
-
-def _warn(text: str, hint: str, settings: Settings) -> None:
-    if settings.request.strict:
-        raise PlanError(text, hint=hint)
-    if not settings.quiet:
-        print_message(f"warning: {text} ({hint})")
+    if rank.launcher == SLURM.name and len(allowed) < wanted:
+        hint = f"write 'srun --cpus-per-task={wanted}': srun does not take it from sbatch"
+        yield f"{this} {cpus}, but SLURM_CPUS_PER_TASK is {wanted}", hint
+    if binding.overlaps:
+        text = f"{bound} several ranks to the same CPUs: their threads will compete"
+        yield text, "turn off the binding of the launcher: then ompbind divides the CPUs"
 
 
 def _read_outer_cpus() -> CpuSet:
@@ -210,15 +191,13 @@ def _request_own_cpus(
     identity: RankIdentity, request: Request, settings: Settings, sharers: Sequence[int]
 ) -> tuple[RankIdentity, Request]:
     """Return the identity of a bound rank and the request for the plan of the ranks that share its CPUs."""
-    size, service_cpus = identity.local_size, 0
-    if request.has_service_cpus:
-        shares = divide_service(request, size)
-        service_cpus = sum(shares[rank] for rank in sharers)
+    size = identity.local_size
+    shares = divide_service(request, size)
     request = request.replace(
         ranks=len(sharers),
         outside_ranks=size - len(sharers),
         local_ranks=tuple(sharers),
-        service_total=service_cpus,
+        service_total=sum(shares[rank] for rank in sharers),
         service_each=0,
     )
     if settings.request.strategy == DEFAULT_STRATEGY:  # a strategy of --compat is for the whole machine
@@ -232,14 +211,11 @@ def _find_local_size(rank: LauncherRank, request: Request, settings: Settings) -
     requested = settings.request.ranks if settings.sources.is_given("ranks") else None
     size = requested or known or 0
     if known and size != known and not rank.assumes_local_size:
-        raise RequestError(
-            f"-n {size}: {rank.launcher} has started {count(known, 'rank')} on this machine", hint="omit -n"
-        )
+        text = f"-n {size}: {rank.launcher} has started {count(known, 'rank')} on this machine"
+        raise RequestError(text, hint="omit -n")
     if size <= local_rank:
-        raise RequestError(
-            f"{rank.launcher} does not set the number of ranks on this machine",
-            hint=f"give it with -n; it is at least {local_rank + 1}",
-        )
+        text = f"{rank.launcher} does not set the number of ranks on this machine"
+        raise RequestError(text, hint=f"give it with -n; it is at least {local_rank + 1}")
     return size
 
 
@@ -249,17 +225,16 @@ def _check_wait(rank: LauncherRank, identity: RankIdentity, settings: Settings, 
     Two such jobs could wait for each other. If one plan has all ranks of the job, the first rank that gets
     CPUs gets them for all.
     """
-    reason = ""
     if identity.size > identity.local_size:
-        reason = f"{rank.launcher} has started ranks on other machines too"
-        hint = "let the launcher wait for CPUs, or omit --wait"
+        reason, remedy = "has started ranks on other machines too", "let the launcher wait for CPUs"
     elif bound:
-        reason = f"{rank.launcher} has bound each rank to CPUs of its own"
-        hint = "turn off the binding of the launcher, or omit --wait"
-    if reason:
-        option = settings.sources.render("wait")
-        text = f"{option}: {reason}, so two jobs could wait for each other without end"
-        raise RequestError(text, hint=hint)
+        reason, remedy = "has bound each rank to CPUs of its own", "turn off the binding of the launcher"
+    else:
+        return
+    text = (
+        f"{settings.sources.render('wait')}: {rank.launcher} {reason}, so two jobs could wait for each other"
+    )
+    raise RequestError(f"{text} without end", hint=f"{remedy}, or omit --wait")
 
 
 def keep_own_gpus(
@@ -277,10 +252,16 @@ def keep_own_gpus(
     kept, index, conflict = request_own_gpus(request, machine, size, os.environ, by_slurm=by_slurm)
     if not conflict:
         return identity if index is None else identity.replace(placement_index=index), kept
-    text = f"rank {identity.rank} {conflict}"
+    effect = "" if request.strict else ": ranks keep their GPUs, and get CPUs as without --devices"
     hint = "let all ranks on the machine see the same GPUs, with Slurm by --gpu-bind=none"
-    if request.strict:
-        raise PlanError(text, hint=hint)
-    if identity.local_rank == 0 and not quiet:
-        print_message(f"warning: {text}: ranks keep their GPUs, and get CPUs as without --devices ({hint})")
+    quiet = quiet or identity.local_rank > 0
+    _warn(f"rank {identity.rank} {conflict}{effect}", hint, strict=request.strict, quiet=quiet)
     return identity, kept
+
+
+def _warn(text: str, hint: str, *, strict: bool, quiet: bool) -> None:
+    """Print a warning, unless `quiet`; raise PlanError instead if the request is strict."""
+    if strict:
+        raise PlanError(text, hint=hint)
+    if not quiet:
+        print_message(f"warning: {text} ({hint})")

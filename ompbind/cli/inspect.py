@@ -7,8 +7,9 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
+from textwrap import indent
 
 import click
 
@@ -52,13 +53,9 @@ EXAMPLES = (
     ("All runs as JSON", "ompbind inspect --all --format json"),
 )
 
-_FIRST_S = 0.3  # seconds between the first two inspections of --watch, whose difference is shown first
-
-_MOST_SHARE = 0.007
-"""CPU time of --watch at most, divided by wall time, unless the user has chosen the interval."""
-
-INTERVAL_S = 2
-"""Seconds between two inspections of --watch, where none are given."""
+_INTERVAL_S = 2  # between two inspections of --watch, unless the user chooses it
+_FIRST_S = 0.3  # between the first two inspections of --watch, whose difference is shown first
+_MOST_SHARE = 0.007  # CPU time of --watch at most, divided by wall time, unless the user chooses the interval
 
 OPTIONS = (
     Option("--all", verbs=("inspect",), flag=True, help="All live runs on this machine"),
@@ -68,7 +65,7 @@ OPTIONS = (
            help="Only the summary, and ranks and processes with issues"),
     make_format_option("inspect", "table", "json"),
     Option("--watch", verbs=("inspect",), bare="", metavar="[SECONDS]",
-           help=f"Repeat every SECONDS, with the CPU use since the last time (default {INTERVAL_S})"),
+           help=f"Repeat every SECONDS, with the CPU use since the last time (default {_INTERVAL_S})"),
 )  # fmt: skip
 
 
@@ -92,7 +89,15 @@ def inspect(ctx: click.Context) -> int:
             raise InspectError("--watch cannot print JSON", hint=hint)
         return _watch(target, interval_s, each=values["verbose"], problems=problems)
     target = target or find_all_runs()
-    inspection = _take_inspection(target)
+    streaks, inspection = add_load({}, targets.inspect(target, memory=False))
+    for seconds in CONFIRM_STEPS_S:  # inspected again to see the load, the last time only if it is suspicious
+        if seconds == CONFIRM_STEPS_S[-1]:
+            if not is_suspicious(streaks):
+                break
+            reason = "whether more threads are runnable than there are CPUs"
+            print_message(f"checking for {seconds:.0f} s {reason}")
+        time.sleep(seconds)
+        streaks, inspection = add_load(streaks, targets.inspect(target))
     if is_json:
         write_stdout(render_inspection_json(select_problems(inspection) if problems else inspection))
     elif not target.pids and not target.runs:
@@ -118,20 +123,6 @@ def _read_interval(text: str, what: tuple[str, ...]) -> tuple[float | None, tupl
         return seconds, what
     hint = "write a process before --watch, as in 'ompbind inspect 4711 --watch'"
     raise InspectError(f"--watch {text}: the interval must be 0.1 to 3600 seconds", hint=hint)
-
-
-def _take_inspection(target: Target) -> Inspection:
-    """Inspect a target twice, to see its load; if too many threads are runnable, again 10 seconds later."""
-    streaks, inspection = add_load({}, targets.inspect(target, memory=False))
-    for seconds in CONFIRM_STEPS_S:
-        if seconds == CONFIRM_STEPS_S[-1]:
-            if not is_suspicious(streaks):
-                break
-            what = "whether more threads are runnable than there are CPUs"
-            print_message(f"checking for {seconds:.0f} s {what}")
-        time.sleep(seconds)
-        streaks, inspection = add_load(streaks, targets.inspect(target))
-    return inspection
 
 
 def _watch(target: Target | None, interval_s: float | None, *, each: bool, problems: bool) -> int:
@@ -162,8 +153,7 @@ def _watch(target: Target | None, interval_s: float | None, *, each: bool, probl
     try:
         with live if is_terminal else nullcontext():
             for inspection, shares, pause_s in _take_inspections(target, interval_s):
-                title = f"{time.strftime('%H:%M:%S')}  every {pause_s:.3g} s"
-                screen = read_screen()
+                title, screen = f"{time.strftime('%H:%M:%S')}  every {pause_s:.3g} s", read_screen()
                 shown = render_inspection(
                     inspection, each=each, problems=problems, screen=screen, shares=shares
                 )
@@ -211,21 +201,16 @@ def _take_inspections(
         if before_s:
             span_s = at_s - before_s
             shares = {tid: max(0.0, s - busy_before_s.get(tid, 0.0)) / span_s for tid, s in busy_s.items()}
-            pause_s = interval_s or max(float(INTERVAL_S), (time.thread_time() - spent_s) / _MOST_SHARE)
+            pause_s = interval_s or max(float(_INTERVAL_S), (time.thread_time() - spent_s) / _MOST_SHARE)
             yield inspection, shares, pause_s
         time.sleep(pause_s)
 
 
 NO_PROCESSES = "no processes left to inspect"
-COMMAND_LIMIT = 64  # characters of a command in text
+_COMMAND_LIMIT = 64  # characters of a command in text
 
-_VARIABLES_SHOWN = {
-    *OVERRIDING_VARIABLES,
-    "OMP_NUM_THREADS",
-    "LD_PRELOAD",
-    "MKL_THREADING_LAYER",
-    "OMP_WAIT_POLICY",
-}
+_VARIABLES_SHOWN = {"OMP_NUM_THREADS", "LD_PRELOAD", "MKL_THREADING_LAYER", "OMP_WAIT_POLICY"}
+_VARIABLES_SHOWN |= {*OVERRIDING_VARIABLES}
 """Variables that are always shown; most others only repeat the number of threads."""
 
 
@@ -245,15 +230,12 @@ def render_inspection(
     """
     if not inspection.groups:
         return NO_PROCESSES
-    width = screen.text_width
+    width, shared = screen.text_width, inspection.shared_issues
     blocks = []
     if problems or len(inspection.groups) > 1:
         blocks.append(wrap_indented(_render_summary(inspection), width))
-    if inspection.shared_issues:
-        issues = (
-            render_paragraph(str(issue.severity), issue.text, width) for issue in inspection.shared_issues
-        )
-        blocks.append("\n".join(issues))
+    if shared:
+        blocks.append("\n".join(render_paragraph(str(it.severity), it.text, width) for it in shared))
     shown = select_problems(inspection) if problems else inspection
     blocks += ["\n".join(_render_group(group, width, each, shares)) for group in shown.groups]
     return "\n\n".join(blocks)
@@ -281,17 +263,29 @@ def _render_summary(inspection: Inspection) -> str:
 def _render_group(
     group: RankProcesses, width: int, each: bool, shares: Mapping[int, float] | None
 ) -> Iterator[str]:
-    yield wrap_indented(clean_lines(make_title(group)), width)
-    if group.verdict.issues:
-        for issue in group.verdict.issues:
-            yield wrap_indented(clean_lines(f"  {issue.severity}: {issue.text}"), width)
-    else:
-        yield wrap_indented(clean_lines(f"  ok: {group.verdict.text}"), width)
-    memory = dict(group.memory)
-    shown_env: Mapping[str, str] = {}
-    for alike in [(process,) for process in group.processes] if each else _group_alike(group.processes):
-        yield from _render_process(alike, width, shown_env, each, shares)
-        first = alike[0]
+    yield wrap_indented(clean_lines(_make_title(group)), width)
+    issues = [f"  {issue.severity}: {issue.text}" for issue in group.verdict.issues]
+    for line in issues or [f"  ok: {group.verdict.text}"]:
+        yield wrap_indented(clean_lines(line), width)
+    memory, shown_env = dict(group.memory), dict[str, str]()
+    alike: dict[object, list[ProcessState]] = {}
+    for process in group.processes:
+        threads = Counter((thread.name, thread.cpus, thread.policy) for thread in process.threads)
+        found = (find_libraries(process), process.unreadable)
+        key = (process.name, process.command[:2], frozenset(threads.items()), *found)
+        alike.setdefault(process.pid if each else key, []).append(process)
+    for first, *others in alike.values():
+        more = f" and {len(others)} similar" if others else ""
+        yield wrap_indented(clean_lines(f"  pid {first.pid}{more}: {_make_command(first)}"), width)
+        yield indent(_render_threads(first, width - 4, each, shares), "    ")
+        for library in find_libraries(first):
+            path = "/".join(library.path.split("/")[-3:])  # enough to distinguish copies in wheels
+            yield f"    {library.kind.role}: {clip(clean_lines(path), 60)}"
+        variables = {name: value for name, value in first.variables if each or name in _VARIABLES_SHOWN}
+        if any(shown_env.get(name) != value for name, value in variables.items()):
+            quoted = ((name, v if v.split() == [v] else shlex.quote(v)) for name, v in variables.items())
+            words = " ".join(f"{name}={value}" for name, value in quoted)
+            yield wrap_indented(clean_lines(f"    environment: {words}"), width)
         if memory_map := memory.get(first.pid):
             parts = [f"{render_bytes(size)} on node {node}" for node, size in memory_map.nodes]
             parts += [f"policy {memory_map.policy}"] if memory_map.policy else []
@@ -299,100 +293,55 @@ def _render_group(
         if first.unreadable:
             why = OVERWRITTEN if first.is_environment_overwritten else " by you"
             yield f"    {' and '.join(first.unreadable)}: not readable{why}"
-        shown_env = shown_env or first.env
+        shown_env = shown_env or dict(first.env)
 
 
-def make_title(group: RankProcesses) -> str:
+def _make_title(group: RankProcesses) -> str:
     """Return the title of a group: "rank 0 of run NAME: CPUs 0-3, bind rank", "process 12"."""
-    if group.rank is None or group.expected is None:
-        run = f" of run {group.run_id}" if group.run_id else ""
-        return f"process {group.first.pid}{run}"
-    plan = group.expected
+    plan, env = group.expected, group.first.env
+    if group.rank is None or plan is None:
+        return f"process {group.first.pid}" + (f" of run {group.run_id}" if group.run_id else "")
     number = min(len(plan.places), len(plan.cpus))  # if places are unknown, all possible ones are listed
     places = f", {count(number, 'place')}" if number > 1 else ""
     attempt = f", attempt {group.attempt}" if group.attempt > 1 else ""
     cpus = render_all_cpus(plan.compute, plan.service_cpus)
-    devices = group.first.env.get(OMPBIND_RANK_DEVICES, "").replace(",", ", ")
-    env = group.first.env
+    devices = "".join(f", {device}" for device in env.get(OMPBIND_RANK_DEVICES, "").split(",") if device)
     label = f" ({env[OMPBIND_GROUP]} {env.get(OMPBIND_GROUP_RANK, '?')})" if env.get(OMPBIND_GROUP) else ""
     rank = clean_line(f"rank {group.rank}{label}")
-    title = f"{rank} of run {group.run_id}{attempt}: {cpus}, --bind {plan.bind}{places}"
-    return f"{title}, {devices}" if devices else title
-
-
-def _group_alike(processes: Sequence[ProcessState]) -> list[tuple[ProcessState, ...]]:
-    """Group processes with the same name, command, libraries and threads."""
-    groups: dict[object, list[ProcessState]] = {}
-    for process in processes:
-        rows = frozenset(
-            (row[0].name, row[0].cpus, row[0].policy, len(row)) for row in _make_rows(process, each=False)
-        )
-        key = (process.name, process.command[:2], rows, find_libraries(process), process.unreadable)
-        groups.setdefault(key, []).append(process)
-    return [tuple(alike) for alike in groups.values()]
-
-
-def _render_process(
-    alike: tuple[ProcessState, ...],
-    width: int,
-    shown_env: Mapping[str, str],
-    each: bool,
-    shares: Mapping[int, float] | None,
-) -> Iterator[str]:
-    """Yield the lines of the first of some similar processes; variables only if not shown before."""
-    process = alike[0]
-    more = f" and {len(alike) - 1} similar" if len(alike) > 1 else ""
-    yield wrap_indented(clean_lines(f"  pid {process.pid}{more}: {make_command(process)}"), width)
-    table = _render_threads(process, width - 4, each, shares)
-    yield from (f"    {line}" for line in table.split("\n"))
-    for library in find_libraries(process):
-        path = "/".join(library.path.split("/")[-3:])  # enough to distinguish copies in wheels
-        yield f"    {library.kind.role}: {clip(clean_lines(path), 60)}"
-    variables = {name: value for name, value in process.variables if each or name in _VARIABLES_SHOWN}
-    if variables and any(shown_env.get(name) != value for name, value in variables.items()):
-        quoted = ((name, v if v.split() == [v] else shlex.quote(v)) for name, v in variables.items())
-        words = " ".join(f"{name}={value}" for name, value in quoted)
-        yield wrap_indented(clean_lines(f"    environment: {words}"), width)
+    return f"{rank} of run {group.run_id}{attempt}: {cpus}, --bind {plan.bind}{places}{devices}"
 
 
 def _render_threads(process: ProcessState, width: int, each: bool, shares: Mapping[int, float] | None) -> str:
-    rows = _make_rows(process, each=each)
-    firsts = [row[0] for row in rows]
-    numbers = [str(row[0].tid if each else len(row)) for row in rows]
+    """Render a table of threads; threads of the same name, mask and policy share a row, unless `each`."""
+    groups: dict[object, list[ThreadState]] = {}
+    for thread in process.threads:
+        key = thread.tid if each else (thread.name, thread.cpus, thread.policy)
+        groups.setdefault(key, []).append(thread)
+    rows, firsts = list(groups.values()), [row[0] for row in groups.values()]
+    title, numbers = ("thread", [t.tid for t in firsts]) if each else ("threads", [*map(len, rows)])
     last = [CpuSet(thread.cpu for thread in row if thread.cpu is not None) for row in rows]
     if shares is None:
-        title, used = "CPU time", [f"{sum(thread.busy_s or 0 for thread in row):.1f} s" for row in rows]
+        use, used = "CPU time", [f"{sum(thread.busy_s or 0 for thread in row):.1f} s" for row in rows]
     else:
-        title, used = "CPU", [f"{sum(shares.get(thread.tid, 0) for thread in row):.0%}" for row in rows]
+        use, used = "CPU", [f"{sum(shares.get(thread.tid, 0) for thread in row):.0%}" for row in rows]
     columns = [
-        Column(title="thread" if each else "threads", cells=numbers, right=True),
+        Column(title=title, cells=[*map(str, numbers)], right=True),
         Column(title="name", cells=[clean_lines(thread.name) for thread in firsts]),
         Column(title="affinity mask", cells=[render_cpus(thread.cpus) for thread in firsts], grows=True),
         Column(title="last CPU", cells=[render_cpus(cpus) or "-" for cpus in last], grows=True),
         Column(title="scheduling", cells=[thread.policy or "-" for thread in firsts]),
         Column(title="state", cells=["".join(sorted({thread.state for thread in row})) for row in rows]),
-        Column(title=title, cells=used, right=True),
+        Column(title=use, cells=used, right=True),
     ]
     return render_table(columns, width)
 
 
-def _make_rows(process: ProcessState, *, each: bool) -> list[list[ThreadState]]:
-    """Return the threads of each row of a table: same name, mask and policy, or `each` thread alone."""
-    groups: dict[object, list[ThreadState]] = {}
-    for thread in process.threads:
-        groups.setdefault(thread.tid if each else (thread.name, thread.cpus, thread.policy), []).append(
-            thread
-        )
-    return list(groups.values())
-
-
-def make_command(process: ProcessState) -> str:
+def _make_command(process: ProcessState) -> str:
     """Return the command of a process, or its title, on one line; the name of a kernel thread."""
     if not process.command:
         return f"[{process.name}], {'kernel thread' if process.is_kernel_thread else 'no command line'}"
-    is_title = len(process.command) == 1
-    words = process.command[0] if is_title else shlex.join(process.command)
-    return clip(" ".join(words.split()), COMMAND_LIMIT)
+    words = process.command[0] if len(process.command) == 1 else shlex.join(process.command)
+    return clip(" ".join(words.split()), _COMMAND_LIMIT)
 
 
 def render_inspection_json(inspection: Inspection) -> str:
@@ -410,11 +359,10 @@ def _make_group_record(group: RankProcesses) -> dict[str, object]:
     plan, verdict, env = group.expected, group.verdict, group.first.env
     memory, number = dict(group.memory), env.get(OMPBIND_GROUP_RANK, "")
     group_rank = int(number) if number.isdecimal() else None
-    name = {"group": env[OMPBIND_GROUP], "group_rank": group_rank} if env.get(OMPBIND_GROUP) else {}
     return {
         "run_id": group.run_id,
         "rank": group.rank,
-        **name,
+        **({"group": env[OMPBIND_GROUP], "group_rank": group_rank} if env.get(OMPBIND_GROUP) else {}),
         "attempt": None if group.rank is None else group.attempt,
         "planned": plan
         and {

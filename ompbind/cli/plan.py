@@ -10,8 +10,7 @@ from ompbind.cli.console import print_message, read_screen, write_stdout
 from ompbind.cli.option import Option, VerbContext
 from ompbind.cli.readers import at_least, one_of
 from ompbind.cli.register import plan_or_suggest, print_warnings, read_other_runs, read_planning_machine
-from ompbind.cli.request import make_requests, make_spec_of_run
-from ompbind.cli.settings import make_planning_settings
+from ompbind.cli.settings import make_planning_settings, make_requests, make_spec_of_run
 from ompbind.cli.verb import Verb
 from ompbind.commands.environment import make_all_variables
 from ompbind.commands.rank_variables import Variables

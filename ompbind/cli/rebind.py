@@ -111,7 +111,7 @@ def _plan(values: Mapping[str, Any], pids: Sequence[int]) -> dict[int, WantedCpu
             text, hint="omit -n: each process is a rank; or name the parent of the workers alone"
         )
     workers = find_workers(pids[0], ranks) if ranks > len(pids) else pids
-    sharing = choose_sharing(share=values["share"], avoid=values["avoid"], exclusive=values["exclusive"])
+    sharing = choose_sharing(values)
     request = make_settings(Request, values, ranks=ranks, sharing=sharing)
     machine, stats = read_machine(), read_processes()
     runs = read_other_runs(machine, request)

@@ -2,11 +2,12 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from ompbind.cli.console import print_message
 from ompbind.cli.settings import Settings
+from ompbind.commands.environment import RunSpec, find_changed
 from ompbind.errors import MaskError, OmpbindError, PlanError
 from ompbind.launchers.allocation import read_listed_cpus
 from ompbind.machine.model import Machine
@@ -26,8 +27,7 @@ from ompbind.registry.registry import DIRECTORY_VARIABLE, Registry, make_divisio
 def read_planning_machine(settings: Settings, *groups: Settings) -> Machine:
     """Read the machine of --topology, with its devices if options name some.
 
-    `groups` are further groups of the run. Of this machine, only the CPUs that a batch system lists are
-    allowed.
+    `groups` are further groups. Of this machine, only the CPUs that a batch system lists are allowed.
     """
     named = any(group.request.devices or group.request.near for group in (settings, *groups))
     machine = read_machine(settings.topology, devices=named)
@@ -92,7 +92,6 @@ def register_when_free(
     """
 
     def attempt() -> Registered | None:
-        """Plan and register; return None if other runs prevent it."""
         machine, started = read(), identity.replace(started=int(time.time()))
         plan_or_suggest(machine, request, ())
         with Registry(sharing, started) as registry:
@@ -168,45 +167,44 @@ def print_differing_ranks(plan: Plan, registry: Registry) -> None:
     """
     digest, division = plan.request.configuration.digest, make_division(plan)
     ranks = [run for run in registry.job_runs if run.configuration != digest]
-    effect, advice = "have read other configuration files", "start all ranks in one directory"
+    effect = "have read other configuration files: start all ranks in one directory"
     if not ranks:
         ranks = [run for run in registry.job_runs if run.division != division]
-        effect, advice = "have divided the CPUs in another way", "give all ranks the same options"
+        effect = "have divided the CPUs in another way: give all ranks the same options"
     if ranks:
         pids = ", ".join(str(run.pid) for run in ranks[:NAMED_RUNS])
-        text = f"other ranks of this job (pid {pids}) {effect}"
-        print_message(f"warning: {text}: {advice}, or plans may overlap")
+        print_message(f"warning: other ranks of this job (pid {pids}) {effect}, or plans may overlap")
 
 
 def print_registry_failure(failure: str, *, verbose: bool = False) -> None:
     """Print why claims failed: with `verbose`, and as a warning if the user named their directory."""
+    hint = f"{DIRECTORY_VARIABLE} must name a directory made with 'mkdir -m 1777'"
     if failure and os.environ.get(DIRECTORY_VARIABLE):
-        hint = f"{DIRECTORY_VARIABLE} must name a directory made with 'mkdir -m 1777'"
         print_message(f"warning: {failure} ({hint})")
     elif failure and verbose:
         print_message(failure)
 
 
-def print_warnings(plan: Plan, codes: Sequence[str] = ()) -> None:
-    """Print the notes of a plan that a user should read before ranks start; with codes, only these."""
+def print_warnings(plan: Plan, spec: RunSpec | None = None, codes: Sequence[str] = ()) -> None:
+    """Print the notes of a plan that a user should read before ranks start; with codes, only these.
+
+    With what all ranks share, the inherited variables that are changed or cleared for them are printed too.
+    """
     for note in plan.all_notes:
         if note.warning and (not codes or note.code in codes):
             print_message(f"warning: {note.text}")
+    if spec is not None:
+        print_changed_variables(plan, spec)
 
 
-def print_changed_variables(before: Mapping[str, str], changed: Mapping[str, str | None]) -> None:
-    """Print which inherited variables are changed or cleared for ranks; None stands for cleared."""
-    if not changed:
-        return
-    cleared = [f"{name}={before[name]}" for name, after in changed.items() if after is None]
-    replaced = [
-        f"{name}={before[name]} (now {after})" for name, after in changed.items() if after is not None
-    ]
-    parts = [f"cleared {', '.join(cleared)}"] if cleared else []
-    parts += [f"replaced {', '.join(replaced)}"] if replaced else []
-    print_message(
-        f"inherited variables that conflict with the plan: {'; '.join(parts)} (--keep-env keeps them)"
-    )
+def print_changed_variables(plan: Plan, spec: RunSpec) -> None:
+    """Print which inherited variables are changed or cleared for ranks."""
+    parts: dict[str, list[str]] = {"cleared": [], "replaced": []}
+    for name, after in find_changed(plan, spec).items():
+        now = "" if after is None else f" (now {after})"
+        parts["replaced" if now else "cleared"].append(f"{name}={spec.base[name]}{now}")
+    if text := "; ".join(f"{what} {', '.join(changed)}" for what, changed in parts.items() if changed):
+        print_message(f"inherited variables that conflict with the plan: {text} (--keep-env keeps them)")
 
 
 def warn_about_copies(plan: Plan) -> None:
@@ -214,21 +212,16 @@ def warn_about_copies(plan: Plan) -> None:
 
     Copies that the launcher has bound may each start several ranks on their own CPUs.
     """
-    from ompbind.launchers.allocation import find_binding, read_task_masks  # noqa: PLC0415 - door: launchers
-    from ompbind.launchers.find import (  # noqa: PLC0415 - door: launchers
-        find_copies,
-        read_ancestors,
-        read_launcher_cpus,
-    )
+    from ompbind.launchers import allocation, find  # noqa: PLC0415 - door: launchers
 
     root = DirectoryRoot("/")
-    rank = find_copies(os.environ, read_ancestors(root, os.getpid()))
+    rank = find.find_copies(os.environ, find.read_ancestors(root, os.getpid()))
     if rank is None or rank.identity.local_rank:
         return
     if len(plan.placements) > 1:
-        masks = read_task_masks(os.environ, rank.launcher)
-        launcher_cpus = read_launcher_cpus(root, rank.starter)
-        if len(find_binding(rank.identity, plan.machine.allowed, masks, launcher_cpus).sharers) == 1:
+        masks = allocation.read_task_masks(os.environ, rank.launcher)
+        cpus = find.read_launcher_cpus(root, rank.starter)
+        if len(allocation.find_binding(rank.identity, plan.machine.allowed, masks, cpus).sharers) == 1:
             return
     print_message(
         f"warning: {rank.launcher} has started {rank.identity.local_size} copies of 'ompbind run' on this"

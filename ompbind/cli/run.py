@@ -7,27 +7,12 @@ from collections.abc import Sequence
 
 import click
 
+from ompbind.cli import register, run_settings
 from ompbind.cli.console import read_message_width, render_message
 from ompbind.cli.option import VerbContext
-from ompbind.cli.register import (
-    print_changed_variables,
-    print_registry_messages,
-    print_warnings,
-    read_planning_machine,
-    register_run,
-    warn_about_copies,
-)
-from ompbind.cli.request import make_requests, make_spec_of_run
-from ompbind.cli.run_settings import (
-    choose_run_id,
-    fill_paths,
-    make_output,
-    make_run_options,
-    set_up_rendezvous,
-)
-from ompbind.cli.settings import Settings, make_planning_settings
+from ompbind.cli.settings import Settings, make_planning_settings, make_requests, make_spec_of_run
 from ompbind.cli.verb import Verb
-from ompbind.commands.environment import RunSpec, find_changed
+from ompbind.commands.environment import RunSpec
 from ompbind.commands.rank_command import make_commands
 from ompbind.errors import LaunchError, OmpbindError, RequestError
 from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
@@ -82,7 +67,7 @@ def run(ctx: click.Context) -> int:
         _remove_report(ctx.typed)
         raise
     try:
-        settings = settings.replace(run_id=choose_run_id(settings.run_id))
+        settings = settings.replace(run_id=run_settings.choose_run_id(settings.run_id))
         outcome = _plan_and_supervise(settings)
     except Exception as error:
         if isinstance(error, OmpbindError):
@@ -117,10 +102,10 @@ def _plan_and_supervise(settings: Settings) -> Outcome | None:
         raise RequestError(
             "--topology: ranks can only run on this machine", hint="add --dry-run, or omit --topology"
         )
-    machine = read_planning_machine(*settings.parts)
+    machine = register.read_planning_machine(*settings.parts)
     request = make_requests(settings.parts, spec, machine)
-    settings = fill_paths(settings, spec.run_id)
-    output = make_output(settings)
+    settings = run_settings.fill_paths(settings, spec.run_id)
+    output = run_settings.make_output(settings)
     if settings.dry_run:
         from ompbind.cli.show_run import show_dry_run  # noqa: PLC0415 - door: --dry-run
 
@@ -132,8 +117,8 @@ def _plan_and_supervise(settings: Settings) -> Outcome | None:
 
         file = open_report(settings, spec)  # before anything starts
     if settings.rendezvous:
-        spec = set_up_rendezvous(settings, spec)
-    found = register_run(machine, request, make_run_identity(spec.run_id), *settings.parts)
+        spec = run_settings.set_up_rendezvous(settings, spec)
+    found = register.register_run(machine, request, make_run_identity(spec.run_id), *settings.parts)
     plan, release = found.plan, found.claim.release if found.claim else lambda: None
     try:
         if not settings.quiet:
@@ -142,7 +127,7 @@ def _plan_and_supervise(settings: Settings) -> Outcome | None:
         shown = output is None or output.tag
         reporter = RunReporter(plan, quiet=settings.quiet, verbose=settings.verbose, stderr_shown=shown)
         commands = make_commands(plan, spec)  # before the fork: an error is that of the foreground process
-        options = make_run_options(settings, plan, spec, output, found.claim)
+        options = run_settings.make_run_options(settings, plan, spec, output, found.claim)
         try:
             starts = find_starts(commands)  # before the fork: after it, memory is copied when it is written
         except LaunchError as error:
@@ -162,15 +147,14 @@ def _plan_and_supervise(settings: Settings) -> Outcome | None:
 def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, settings: Settings) -> None:
     """Print warnings, or with -v the plan, before ranks start."""
     if may_have_launcher(os.environ):
-        warn_about_copies(plan)
+        register.warn_about_copies(plan)
     if settings.verbose:
         from ompbind.cli.show_run import show_run  # noqa: PLC0415 - door: -v
 
         show_run(plan, spec, settings, err=True)
     else:
-        print_warnings(plan)
-        print_changed_variables(spec.base, find_changed(plan, spec))
-    print_registry_messages(registry, verbose=settings.verbose)
+        register.print_warnings(plan, spec)
+    register.print_registry_messages(registry, verbose=settings.verbose)
 
 
 class RunReporter(Reporter):

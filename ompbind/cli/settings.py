@@ -1,11 +1,31 @@
-"""The settings of a command line: each verb makes one typed record at once from the values of click."""
+"""The settings of a command line as one typed record; from this the request and what all ranks share."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from ompbind.cli import BINDING
 from ompbind.cli.option import Sources, VerbContext
-from ompbind.errors import OmpbindError
-from ompbind.planning.request import Configuration, Request, Sharing
+from ompbind.cli.options import find_variables
+from ompbind.commands.environment import RunSpec
+from ompbind.commands.placeholders import find_unfilled, parse_env_file
+from ompbind.commands.rank_command import make_spec_before_plan
+from ompbind.compat.frameworks import FRAMEWORKS, FrameworkInput
+from ompbind.cpuset import join_words
+from ompbind.errors import LaunchError, OmpbindError, RequestError
+from ompbind.execution.spawn import working_directory
+from ompbind.launchers.allocation import read_job_cpus
+from ompbind.machine.model import Machine
+from ompbind.machine.read.linux import LIVE
+from ompbind.machine.read.root import DirectoryRoot
+from ompbind.openmp.binding import DISTRIBUTING_WORDS
+from ompbind.openmp.variables import OVERRIDING_VARIABLES
+from ompbind.planning.planner import Requests
+from ompbind.planning.request import JobCpus, Request, Sharing
+from ompbind.procfs.reader import read_environ
+from ompbind.programs.command import Workload, preload_entries, read_wrapped_workload
+from ompbind.programs.preload import find_missing_preloads, find_preloads
+from ompbind.programs.python_packages import is_installed
 from ompbind.record import Record
 
 if TYPE_CHECKING:
@@ -78,11 +98,6 @@ class Settings(Record):
         """The settings of each group; of a run without groups, its own."""
         return self.groups or (self,)
 
-    @property
-    def configuration(self) -> Configuration:
-        """Which configuration files were read."""
-        return self.request.configuration
-
 
 def make_settings(kind: type[AnyRecord], values: Mapping[str, Any], **others: Any) -> AnyRecord:
     """Return a record: each field has the value of the option of its name, or the value in `others`."""
@@ -109,7 +124,7 @@ def _make_request(ctx: VerbContext) -> Request:
     return make_settings(
         Request,
         values,
-        sharing=choose_sharing(share=values["share"], avoid=values["avoid"], exclusive=values["exclusive"]),
+        sharing=choose_sharing(values),
         bind_given=sources.is_given("bind") and sources.text("bind") != "",
         compat=None,  # the request gets what its variables say
         configuration=ctx.configuration,
@@ -117,7 +132,192 @@ def _make_request(ctx: VerbContext) -> Request:
     )
 
 
-def choose_sharing(*, share: bool, avoid: bool, exclusive: bool) -> Sharing:
+def choose_sharing(values: Mapping[str, Any]) -> Sharing:
     """Return what to do about CPUs of other runs; at most one of the three options is chosen."""
-    chosen = {Sharing.SHARE: share, Sharing.AVOID: avoid, Sharing.EXCLUSIVE: exclusive}
-    return next((sharing for sharing, is_chosen in chosen.items() if is_chosen), Sharing.WARN)
+    words = (Sharing.SHARE, Sharing.AVOID, Sharing.EXCLUSIVE)
+    return next((word for word in words if values[word]), Sharing.WARN)
+
+
+def make_request(
+    settings: Settings, spec: RunSpec, machine: Machine, *, for_workers: bool = False
+) -> Request:
+    """Complete the request of the settings: with the command, the visible devices, and what --compat reads.
+
+    `spec` is what the first rank, or under a launcher this rank, runs as far as is known before the plan.
+    With `for_workers`, the plan is for workers that the framework of --compat starts itself. Raises
+    RequestError for options that contradict each other.
+    """
+    visible = None
+    if machine.devices:
+        from ompbind.planning.devices.visible import find_visible_devices  # noqa: PLC0415 - door: devices
+
+        visible = find_visible_devices(machine.devices, os.environ)
+    request = settings.request.replace(
+        visible=visible,
+        job_cpus=read_own_job_cpus() if settings.topology == LIVE else None,
+        workload=_read_preloaded_workload(settings, spec),
+        user_variables=_user_variables(settings, spec),
+        unfilled=_explain_unfilled(settings),
+    )
+    if not settings.compat:
+        return request
+    from ompbind.compat.reading import fill_request  # noqa: PLC0415 - door: --compat
+
+    env, python = dict(os.environ), request.workload.python if request.workload else ""
+    if python and not is_installed("ompbind", python, env):
+        env.pop(FRAMEWORKS[settings.compat].plugin, None)  # the server cannot load the plug-in
+    source = FrameworkInput(machine=machine, env=env, command=settings.words, for_workers=for_workers)
+    return fill_request(request, settings.compat, source, [*settings.sources.effective])
+
+
+def read_own_job_cpus() -> JobCpus | None:
+    """Return how many CPUs of this machine the batch system allows, None if no variable says so."""
+    return read_job_cpus(os.environ, DirectoryRoot("/"), os.uname().nodename)
+
+
+def _user_variables(settings: Settings, spec: RunSpec) -> tuple[tuple[str, str], ...]:
+    """Return the variables of binding and devices that --env sets and --keep-env keeps: (name, value) pairs.
+
+    An OMP_PROC_BIND of --env that only distributes threads over the places of the plan is left out.
+    """
+    assigned = dict(spec.added_variables)
+    if assigned.get("OMP_PROC_BIND", "").lower() in DISTRIBUTING_WORDS:
+        del assigned["OMP_PROC_BIND"]
+    own = {**(os.environ if settings.keep_env else {}), **assigned}
+    names: tuple[str, ...] = ("OMP_NUM_THREADS", *OVERRIDING_VARIABLES)
+    if settings.request.devices:
+        from ompbind.planning.devices.visible import VENDOR_VARIABLES  # noqa: PLC0415 - door: devices
+
+        names = (*names, *VENDOR_VARIABLES)
+    return tuple((name, own[name]) for name in names if name in own)
+
+
+def _explain_unfilled(settings: Settings) -> str:
+    """Return what the user should know about placeholders in the command that stay, "" if there are none."""
+    found = dict.fromkeys(shown for word in settings.words for shown in find_unfilled(word))
+    if not found or settings.fill or settings.sources.is_given("fill"):  # --no-fill says that all is text
+        return ""
+    remedy = "'run --fill' fills placeholders"
+    if "fill" in settings.sources.options:
+        remedy = "--fill fills placeholders; --no-fill hides this warning"
+    return f"{join_words(found)} in the command {'stays' if len(found) == 1 else 'stay'} unfilled ({remedy})"
+
+
+def _read_preloaded_workload(settings: Settings, spec: RunSpec) -> Workload | None:
+    """Read what a rank would run and preload; None without a command and without preloads."""
+    preloads, expected = settings.preload, settings.expect
+    env = {**os.environ, **dict(spec.added_variables)}
+
+    def read(env: Mapping[str, str]) -> Workload:
+        """Read what a rank would run, from its directory; if that is missing, the start reports it."""
+        try:
+            with working_directory(spec.chdir):
+                return read_wrapped_workload(spec.wrap, spec.argv, env)
+        except LaunchError:
+            return read_wrapped_workload(spec.wrap, spec.argv, env)
+
+    if not (spec.argv or preloads or expected or env.get("LD_PRELOAD")):
+        return None
+    workload = read(env)
+    if not (preloads or expected):
+        return workload
+    preload = find_preloads(preloads, workload, env) if preloads else ()
+    if preload:
+        workload = read({**env, "LD_PRELOAD": ":".join(preload)})
+    missing = find_missing_preloads(expected, workload, preload or preload_entries(env))
+    return workload.replace(preload=preload, preload_warnings=(*workload.preload_warnings, *missing))
+
+
+def make_requests(
+    parts: Sequence[Settings], spec: RunSpec, machine: Machine, *, for_workers: bool = False
+) -> Requests:
+    """Make the requests of the groups of a run, or the request of a run without groups, as `make_request`."""
+    if not spec.groups:
+        return make_request(parts[0], make_spec_before_plan(spec), machine, for_workers=for_workers)
+    requests = []
+    for part, own in zip(parts, spec.groups, strict=True):
+        try:
+            requests.append(make_request(part, make_spec_before_plan(own, group=own.name), machine))
+        except OmpbindError as error:
+            raise error.of_group(own.name) from error.__cause__
+    return requests
+
+
+def make_spec_of_run(parts: Sequence[Settings], run_id: str) -> RunSpec:
+    """Make what all ranks of a run have in common, with the specifications of its groups."""
+    specs = tuple(make_run_spec(part, run_id) for part in parts)
+    return specs[0].replace(groups=specs) if parts[0].name else specs[0]
+
+
+def make_run_spec(settings: Settings, run_id: str) -> RunSpec:
+    """Make what the ranks of a group, or of a run without groups, have in common.
+
+    --run-id overrides `run_id`.
+    """
+    hidden: tuple[str, ...] = ()
+    added: tuple[tuple[str, str], ...] = ()
+    if settings.compat:
+        from ompbind.compat.reading import (  # noqa: PLC0415 - door: --compat
+            find_hidden_variables,
+            make_rank_variables,
+        )
+
+        hidden, added = find_hidden_variables(settings.compat), make_rank_variables(settings.compat)
+    if any(os.environ.get(framework.plugin) for framework in FRAMEWORKS.values() if framework.plugin):
+        # the options of binding as variables, by which a plug-in in a rank binds its workers
+        found = settings.sources.effective.items()
+        given = ((settings.sources.options[name], occurrences[-1].value) for name, occurrences in found)
+        added += tuple(
+            (option.variable, "1" if value is True else value)
+            for option, value in given
+            if value and option.section == BINDING
+        )
+    base = dict(os.environ)
+    if "LC_CTYPE" in base:  # in the C locale Python sets it for itself; the kernel has what was given
+        inherited = read_environ("self")
+        if inherited is None or (inherited and "LC_CTYPE" not in inherited):  # {}: it may not be read
+            del base["LC_CTYPE"]
+    # its sitecustomize freezes thread counts; nothing is imported from it
+    shims = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "shims")
+    if settings.freeze_threads and ":" in shims:
+        hint = "install ompbind in a directory without a colon, or omit --freeze-threads"
+        raise RequestError(f"PYTHONPATH cannot contain {shims}", hint=hint)
+    return RunSpec(
+        argv=settings.words,
+        run_id=settings.run_id or run_id,
+        base=base,
+        removed_variables=find_variables() + hidden,
+        fill_argv=settings.fill,
+        wrap=settings.wrap or (),
+        chdir=settings.chdir or "",
+        ready=(settings.ready or "") if settings.name else "",
+        name=settings.name or "",
+        added_variables=(*added, *read_env_files(settings.env_file), *settings.env),
+        keep_env=settings.keep_env,
+        freeze_directory=shims if settings.freeze_threads else "",
+    )
+
+
+_MOST_BYTES = 1 << 20
+"""Bytes of a file of variables at most; the kernel allows a rank about as many."""
+
+
+def read_env_files(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield the (NAME, value) pairs of files of variables, in order; raises RequestError or PositionError."""
+    for path in paths:
+        try:
+            with open(path, "rb") as file:
+                data = file.read(_MOST_BYTES + 1)
+        except OSError as error:
+            hint = "give the path of a file with lines NAME=VALUE"
+            raise RequestError(f"cannot read {path}: {error.strerror}", hint=hint) from error
+        if len(data) > _MOST_BYTES:
+            hint = "write a variable in each line, as NAME=VALUE"
+            raise RequestError(f"{path} is larger than 1 MiB", hint=hint)
+        try:
+            text = data.decode()
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            message = f"{path}, line {line}: the text is not UTF-8"
+            raise RequestError(message, hint="save it as UTF-8") from error
+        yield from parse_env_file(text, path, os.environ)

@@ -6,11 +6,7 @@ from ompbind.cli.console import read_screen, write_stderr, write_stdout
 from ompbind.cli.register import plan_or_suggest, print_changed_variables, read_other_runs
 from ompbind.cli.run_settings import set_up_rendezvous
 from ompbind.cli.settings import Settings
-from ompbind.commands.environment import (
-    RunSpec,
-    find_changed,
-    list_parts,
-)
+from ompbind.commands.environment import RunSpec, list_parts
 from ompbind.commands.rank_command import make_commands, mask_secrets
 from ompbind.machine.model import Machine
 from ompbind.planning.plan import Plan
@@ -42,4 +38,4 @@ def show_run(plan: Plan, spec: RunSpec, settings: Settings, *, err: bool = False
             text += f"\nrendezvous: {render_address(dict(own.added_variables))}"
     (write_stderr if err else write_stdout)(text)
     if not settings.quiet:
-        print_changed_variables(spec.base, find_changed(plan, spec))
+        print_changed_variables(plan, spec)

@@ -1,7 +1,7 @@
 """`ompbind topo`: show the machine, as a tree, a table, a picture or JSON."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 import click
@@ -14,6 +14,7 @@ from ompbind.machine.devices import Device
 from ompbind.machine.model import Domain, Level, Machine, Node
 from ompbind.machine.read import read_machine
 from ompbind.record import Record
+from ompbind.report import topology
 from ompbind.report.text import (
     PIPE,
     Column,
@@ -24,17 +25,6 @@ from ompbind.report.text import (
     render_rows,
     wrap_indented,
 )
-from ompbind.report.topology import (
-    device_record,
-    group_caches,
-    render_caches,
-    render_cpuless_node,
-    render_device_lines,
-    render_device_tables,
-    render_limits,
-    render_summary,
-    render_title,
-)
 from ompbind.text import clean_lines
 
 EXAMPLES = (
@@ -42,11 +32,9 @@ EXAMPLES = (
     ("A line for each CPU and each device", "ompbind topo --format table"),
     ("A picture of another machine", "ompbind topo --topology sample:epyc-2p --format svg"),
     ("A model of a server with 384 CPUs", "ompbind topo --topology sample:epyc-2p"),
-    (
-        "A machine that is only described",
-        "ompbind topo --topology 'synthetic:pack:2 numa:2 l3:4 core:8 pu:2'",
-    ),
-)
+    ("A machine that is only described",
+     "ompbind topo --topology 'synthetic:pack:2 numa:2 l3:4 core:8 pu:2'"),
+)  # fmt: skip
 
 _FORMATS = "; table: a line for each CPU and device, svg: a picture for browsers"
 OPTIONS = (make_format_option("topo", "tree", "table", "json", "svg", detail=_FORMATS),)
@@ -58,15 +46,14 @@ def topo(ctx: click.Context) -> int:
     """
     machine, chosen = read_machine(ctx.params["topology"], devices=True), ctx.params["format"]
     if chosen == "json":
-        write_stdout(render_json(machine))
+        text = render_json(machine)
     elif chosen == "svg":
         from ompbind.report.picture import render_machine_svg  # noqa: PLC0415 - door: pictures
 
-        write_stdout(render_machine_svg(machine))
-    elif chosen == "table":
-        write_stdout(render_listing(machine, read_screen()))
+        text = render_machine_svg(machine)
     else:
-        write_stdout(render_tree(machine, read_screen()))
+        text = (render_listing if chosen == "table" else render_tree)(machine, read_screen())
+    write_stdout(text)
     return 0
 
 
@@ -79,14 +66,10 @@ _NOT_ALLOWED = ", not allowed"
 
 
 class _View(Record):
-    """What a tree shows of a machine: the `counted` levels have no lines, only their number.
-
-    `kind_of` maps each CPU to its core kind; `width` is in characters. `times` is written after a number.
-    """
+    """What a tree shows of a machine; `counted` levels have no lines, only their number."""
 
     machine: Machine
-    width: int
-    times: str
+    screen: Screen
     kind_of: Mapping[int, str]
     counted: Sequence[Level] = ()
 
@@ -100,16 +83,14 @@ def render_tree(machine: Machine, screen: Screen = PIPE) -> str:
     hide CPUs. A terminal with colours shows what is not allowed dimmed.
     """
     width = screen.text_width
-    lines = [f"{clean_lines(machine.source)}: {render_summary(machine)}", *render_limits(machine)]
-    lines.extend(render_caches(machine))
-    lines.extend(f"  {line}" for line in _list_domains(machine, screen))
-    lines.extend(f"  {', '.join(render_cpuless_node(node))}" for node in machine.nodes if not node.cpus)
-    shown = [
-        dim(text) if screen.styled and line.endswith(_NOT_ALLOWED) else text
-        for line in lines
-        for text in [wrap_indented(line, width)]
-    ]
-    notes = [render_paragraph("note", remark, width) for remark in machine.remarks]
+    lines = [f"{clean_lines(machine.source)}: {topology.render_summary(machine)}"]
+    lines += [*topology.render_limits(machine), *topology.render_caches(machine)]
+    lines += [f"  {line}" for line in _list_domains(machine, screen)]
+    cpuless = (topology.render_cpuless_node(node) for node in machine.nodes if not node.cpus)
+    lines += [f"  {', '.join(parts)}" for parts in cpuless]
+    wrapped = ((line, wrap_indented(line, width)) for line in lines)
+    shown = (dim(text) if screen.styled and line.endswith(_NOT_ALLOWED) else text for line, text in wrapped)
+    notes = (render_paragraph("note", remark, width) for remark in machine.remarks)
     return "\n".join([*shown, *_distances(machine.nodes), *notes])
 
 
@@ -122,14 +103,13 @@ def _list_domains(machine: Machine, screen: Screen) -> list[str]:
         if level in (Level.PACKAGE, Level.NODE)
         or (level is not Level.CORE and {domain.cpus for domain in machine.at(level)} != cores)
     ]
-    kinds = kind_by_cpu(machine.kinds)
-    view = _View(machine=machine, width=screen.text_width, times=screen.times, kind_of=kinds)
+    view = _View(machine=machine, screen=screen, kind_of=kind_by_cpu(machine.kinds))
     shown = len(levels)
     while shown and len(_branches(view, machine.online, levels[:shown], ())[0]) > LINES:
         shown -= 1
         view = view.replace(counted=levels[shown:])
     lines, rest = _branches(view, machine.online, levels[:shown], machine.devices)
-    return [*lines, *render_device_lines(rest, machine.online)]
+    return [*lines, *topology.render_device_lines(rest, machine.online)]
 
 
 def _branches(
@@ -152,11 +132,12 @@ def _branches(
                 break
             equal += nested[:1]
             below.pop(0)
-        title = ", ".join(render_title(machine, joined) for joined in equal)
+        title = ", ".join(topology.render_title(machine, joined) for joined in equal)
         lines, near = _branches(view, domain.cpus, below, own)
-        branches.append((domain, title, lines, render_device_lines(near, domain.cpus)))
+        branches.append((domain, title, lines, topology.render_device_lines(near, domain.cpus)))
     fits = all(
-        len(inner) == 1 and len(title) + len(inner[0]) < view.width - 8 for _, title, inner, _ in branches
+        len(inner) == 1 and len(title) + len(inner[0]) < view.screen.text_width - 8
+        for _, title, inner, _ in branches
     )
     lines = []
     for domain, title, inner, beside in branches:
@@ -164,8 +145,7 @@ def _branches(
             lines.append(f"{title}: {inner[0]}")
         else:
             lines.append(title if domain.cpus & machine.allowed else f"{title}{_NOT_ALLOWED}")
-            lines += (f"  {line}" for line in inner)
-        lines += (f"  {line}" for line in beside)
+        lines += (f"  {line}" for line in (*inner[fits:], *beside))
     if others := inside - union(domain.cpus for domain in domains):
         more, rest = _branches(view, others, levels[1:], rest)
         lines += more
@@ -184,11 +164,11 @@ def _core_lines(view: _View, inside: CpuSet) -> Iterator[str]:
         same = list(run)
         cpus = union(core.cpus for core in same)
         counted = "".join(
-            f"{len(found)} {view.times} {level.label}, "
+            f"{len(found)} {view.screen.times} {level.label}, "
             for level in view.counted
             if (found := machine.at(level, cpus))
         )
-        noun = f"{len(same)} {view.times} " * (len(same) > 1) + (f"{kind} core" if kind else "core")
+        noun = f"{len(same)} {view.screen.times} " * (len(same) > 1) + (f"{kind} core" if kind else "core")
         limit = f", allowed {render_cpus(cpus & machine.allowed)}" if is_some else _NOT_ALLOWED
         yield f"{counted}{noun} ({count(smt, 'CPU')}): {render_cpus(cpus)}{'' if is_all else limit}"
 
@@ -198,22 +178,15 @@ def _distances(nodes: Sequence[Node]) -> Iterator[str]:
     if len(nodes) < 2 or any(len(node.distances) != len(nodes) for node in nodes):
         return
     if len(nodes) > NODES:
-        own = {node.distances[i] for i, node in enumerate(nodes)}
-        others = {
-            distance for i, node in enumerate(nodes) for j, distance in enumerate(node.distances) if i != j
-        }
-        yield f"  node distances: {_range(own)} to itself, {_range(others)} to others"
+        own = [node.distances[i] for i, node in enumerate(nodes)]
+        others = [far for i, node in enumerate(nodes) for j, far in enumerate(node.distances) if i != j]
+        ranges = ("-".join(dict.fromkeys((str(min(them)), str(max(them))))) for them in (own, others))
+        yield "  node distances: {} to itself, {} to others".format(*ranges)
         return
-    width = max(len(str(value)) for node in nodes for value in (node.number, *node.distances)) + 2
+    rows = [("", *(node.number for node in nodes)), *((node.number, *node.distances) for node in nodes)]
+    width = max(len(str(value)) for row in rows for value in row) + 2
     yield "  node distances"
-    head = ("", [node.number for node in nodes])
-    for title, row in (head, *((str(node.number), node.distances) for node in nodes)):
-        yield "  " + title.rjust(width) + "".join(str(value).rjust(width) for value in row)
-
-
-def _range(values: Iterable[int]) -> str:
-    low, high = min(values), max(values)
-    return str(low) if low == high else f"{low}-{high}"
+    yield from ("  " + "".join(str(value).rjust(width) for value in row) for row in rows)
 
 
 _COLUMNS = (Level.CORE, Level.L2, Level.CLUSTER, Level.L3, Level.DIE, Level.NODE, Level.PACKAGE, Level.BOOK,
@@ -249,8 +222,8 @@ def render_listing(machine: Machine, screen: Screen = PIPE) -> str:
     head, *rows = render_rows(columns, screen.text_width)
     is_dim = [screen.styled and cpu not in machine.allowed for cpu in cpus]
     lines = [head, *(dim(row) if dimmed else row for row, dimmed in zip(rows, is_dim, strict=True))]
-    caches = (wrap_indented(line, screen.text_width) for line in render_caches(machine))
-    tables = render_device_tables(machine.devices, screen) if machine.devices else ()
+    caches = (wrap_indented(line, screen.text_width) for line in topology.render_caches(machine))
+    tables = topology.render_device_tables(machine.devices, screen) if machine.devices else ()
     return "\n\n".join(["\n".join(lines), *tables, *caches])
 
 
@@ -307,9 +280,9 @@ def render_json(machine: Machine) -> str:
         ],
         "caches": [
             {"level": level, "size_bytes": size, "indexes": str(indexes)}
-            for (level, size), indexes in group_caches(machine).items()
+            for (level, size), indexes in topology.group_caches(machine).items()
         ],
-        "devices": list(map(device_record, machine.devices)),
+        "devices": list(map(topology.device_record, machine.devices)),
         "bindable": machine.bindable,
         "remarks": list(machine.remarks),
     }

@@ -5,17 +5,9 @@ from collections.abc import Sequence
 
 import click
 
-from ompbind.cli import VERBS
+from ompbind.cli import VERBS, suggestions
 from ompbind.cli.option import Option
 from ompbind.cli.options import find_options
-from ompbind.cli.suggestions import (
-    NO_VERBS,
-    find_option,
-    find_removed,
-    make_hint,
-    suggest_option,
-    suggest_verb,
-)
 from ompbind.errors import OptionError
 from ompbind.programs.find_command import find_file
 
@@ -30,7 +22,7 @@ def explain_usage_error(error: click.UsageError, args: Sequence[str] = ()) -> Op
     see_help = f"see '{command} --help'"
     if isinstance(error, click.NoSuchOption):
         name, _ = _find_typed(error.option_name, args)
-        if removed := find_removed(name):
+        if removed := suggestions.find_removed(name):
             return OptionError(f"the option {name} was removed", hint=removed)
         hint = _suggest_option(error, args)
         return OptionError(f"no such option {name!r}", hint=hint or see_help)
@@ -66,25 +58,25 @@ def _suggest_option(error: click.NoSuchOption, args: Sequence[str]) -> str:
         if verbs:
             typed = next((verb for verb in verbs if verb in args), verbs[0])
             return f"write options after the verb: 'ompbind {typed} {name}'"
-        meant = suggest_option(name, value, ["--help", "--version"])
-        return make_hint(meant) if meant else ""
+        meant = suggestions.suggest_option(name, value, ["--help", "--version"])
+        return suggestions.make_hint(meant) if meant else ""
     params = error.ctx.command.params
     known = ["--help", "--version", *(known for param in params for known in param.opts)]
     if name.startswith("--no"):
         known += [param.reset_name for param in params if isinstance(param, Option)]
-    meant = suggest_option(name, value, known)
+    meant = suggestions.suggest_option(name, value, known)
     if meant == "--version":
         return "write --version before the verb: 'ompbind --version'"
-    if verbs and not meant.startswith(name) and not find_option(name, value, known):
+    if verbs and not meant.startswith(name) and not suggestions.find_option(name, value, known):
         return f"{name} is an option of {', '.join(verbs)}"
-    return make_hint(meant) if meant else ""
+    return suggestions.make_hint(meant) if meant else ""
 
 
 def _suggest_verb(args: Sequence[str]) -> str:
     """Return a hint for an unknown verb: what is meant, or how to start a command of this name."""
     word = args[0] if args else ""
-    meant = suggest_verb(word, [*VERBS, "--version"])
+    meant = suggestions.suggest_verb(word, [*VERBS, "--version"])
     if meant:
         return f"did you mean {meant!r}?"
-    is_command = word not in NO_VERBS and find_file(word, os.environ)
+    is_command = word not in suggestions.NO_VERBS and find_file(word, os.environ)
     return f"to start a command, write 'ompbind run -- {word}'" if is_command else ""

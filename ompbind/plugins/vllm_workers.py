@@ -25,8 +25,7 @@ from ompbind.cli import PREFIX
 from ompbind.cli.main import load_verb
 from ompbind.cli.option import FALSE_WORDS, TRUE_WORDS
 from ompbind.cli.register import make_local_plan, read_planning_machine, register_run
-from ompbind.cli.request import make_request, make_run_spec
-from ompbind.cli.settings import Settings, make_planning_settings
+from ompbind.cli.settings import Settings, make_planning_settings, make_request, make_run_spec
 from ompbind.commands.environment import (
     RunSpec,
     make_identity_variables,

@@ -7,8 +7,7 @@ import pytest
 
 from ompbind.bench.plan_candidates import make_starts
 from ompbind.bench.records import Kind
-from ompbind.cli.request import make_request, make_run_spec
-from ompbind.cli.settings import make_planning_settings
+from ompbind.cli.settings import make_planning_settings, make_request, make_run_spec
 from ompbind.commands.rank_command import make_commands, make_spec_before_plan
 from ompbind.errors import PositionError, RequestError
 from ompbind.planning.planner import make_plan

@@ -9,10 +9,9 @@ from zlib import crc32
 import pytest
 
 from ompbind.cli.options import find_options
-from ompbind.cli.request import make_request, make_run_spec
 from ompbind.cli.run import VERB
 from ompbind.cli.run_settings import make_output, make_run_options
-from ompbind.cli.settings import make_planning_settings
+from ompbind.cli.settings import make_planning_settings, make_request, make_run_spec
 from ompbind.commands.environment import make_local_identities
 from ompbind.commands.rank_command import make_command, make_spec_before_plan
 from ompbind.cpuset import CpuSet
