@@ -160,7 +160,7 @@ def _find_conflicts(
     rank: LauncherRank, binding: Binding, allowed: CpuSet, outer: CpuSet, *, all_ranks: bool
 ) -> Iterator[tuple[str, str]]:
     """Yield warnings and hints about CPUs that a launcher gives to several ranks, or too few, or outside of
-    the `outer` rank. Without `all_ranks`, only the first rank of the machine has those that all ranks share.
+    the `outer` rank. The first rank of the machine speaks for the others, unless `all_ranks` is set.
     """
     bound = f"{rank.launcher} has bound"
     this, cpus = f"{bound} rank {rank.identity.rank} to", named("CPU", allowed)
