@@ -12,7 +12,7 @@ from ompbind.commands.rank_variables import OMPBIND_CPUS, OMPBIND_SERVICE_CPUS
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
 from ompbind.errors import PlanError, RequestError
 from ompbind.launchers import find
-from ompbind.launchers.allocation import Binding, find_binding, read_task_masks
+from ompbind.launchers.allocation import Binding, find_binding, read_task_masks, request_own_gpus
 from ompbind.launchers.find import LauncherRank
 from ompbind.launchers.launchers import OTHER_RANKS, SLURM, may_have_variables
 from ompbind.machine.model import Machine
@@ -246,8 +246,6 @@ def keep_own_gpus(
     of vendors stay; if their plan cannot have the GPUs, the first rank prints a warning, unless `quiet`.
     Raises PlanError for that if the request is strict.
     """
-    from ompbind.launchers.own_gpus import request_own_gpus  # noqa: PLC0415 - door: --devices
-
     size, by_slurm = identity.local_size, launcher == SLURM.name
     kept, index, conflict = request_own_gpus(request, machine, size, os.environ, by_slurm=by_slurm)
     if not conflict:

@@ -31,8 +31,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
 from ompbind.inspection.diagnosis import is_library, is_relevant
 from ompbind.inspection.judge import CpusetChange
-from ompbind.inspection.load import Streak, add_sample
-from ompbind.inspection.read_load import read_load
+from ompbind.inspection.load import Streak, add_sample, read_load
 from ompbind.inspection.verdict import (
     CpuUsage,
     OthersLoad,

@@ -24,8 +24,7 @@ from ompbind.execution.run_options import RunOptions
 from ompbind.execution.sampler import AffinitySampler, select_issues
 from ompbind.inspection.diagnosis import ExpectedBinding, select_variables
 from ompbind.inspection.judge import judge, judge_memory_policy
-from ompbind.inspection.load import judge_load, make_load_issue
-from ompbind.inspection.read_load import find_others
+from ompbind.inspection.load import find_others, judge_load, make_load_issue
 from ompbind.inspection.verdict import HIDDEN, RankVerification, VerificationResult
 from ompbind.planning.plan import Plan
 from ompbind.text import Severity

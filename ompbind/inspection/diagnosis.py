@@ -21,10 +21,10 @@ and in runtimes that bind as soon as they are loaded. A process can change its o
 that is not visible.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ompbind.commands.rank_variables import OMPBIND_CPUS, OMPBIND_RANK, OMPBIND_RUN_ID, OMPBIND_SERVICE_CPUS
-from ompbind.cpuset import EMPTY, CpuSet, count, union
+from ompbind.cpuset import EMPTY, CpuSet, count, join_words, union
 from ompbind.openmp.binding import Bind, parse_places, render_places
 from ompbind.openmp.runtimes import (
     CPU_LIST_VARIABLES,
@@ -39,13 +39,11 @@ from ompbind.openmp.runtimes import (
 )
 from ompbind.openmp.variables import MASK_COUNTS, OVERRIDING_VARIABLES, THREAD_COUNTS
 from ompbind.procfs.process_state import ProcessState
-from ompbind.procfs.reader import read_mapped_files
 from ompbind.programs.libraries import (
     ONNXRUNTIME,
     ONNXRUNTIME_BINDS,
     ONNXRUNTIME_REMEDY,
     Library,
-    LibraryRole,
     name_libraries,
     name_library,
 )
@@ -61,11 +59,10 @@ _KNOWN = {*THREAD_COUNTS, *OVERRIDING_VARIABLES, *(name for name, _ in SPIN_SETT
 class ExpectedBinding(Record):
     """What is expected of the threads of one rank; `rank` is None if there is no plan and this is a guess.
 
-    `cpus` are all CPUs of the rank; no OpenMP worker is to run on its `service_cpus`. `run_id` is the run of
-    the rank. Processes of the rank with another run ID belong to a nested run, which has its own plan.
-    `memory` is the expected memory policy as the kernel writes it; "" for any policy. `variables` bind OpenMP
-    threads or set their number: each name with the value that ompbind gave to the rank, None if ompbind
-    removed it. Variables with an unknown value are left out.
+    `cpus` are all CPUs of the rank; no OpenMP worker is to run on its `service_cpus`. Processes with another
+    run ID than `run_id` belong to a nested run. `memory` is the memory policy as the kernel writes it, "" for
+    any. `variables` bind OpenMP threads or set their number: each known one with the value that ompbind gave
+    to the rank, None if ompbind removed it.
     """
 
     rank: int | None
@@ -114,32 +111,25 @@ def expect_variables(env: Mapping[str, str]) -> ExpectedBinding | None:
         service = CpuSet.from_list(env.get(OMPBIND_SERVICE_CPUS, ""))
     except (KeyError, ValueError):
         return None
+    if not compute:
+        return None
     places = parse_places(env.get("OMP_PLACES", "")) or ()
     if "proclist=[" in env.get("KMP_AFFINITY", ""):
         places = tuple(CpuSet((cpu,)) for cpu in compute)
     elif env.get("OMP_PROC_BIND", "false").lower() == "false":
         places = ()
-    if not compute:
-        return None
-    return ExpectedBinding(
-        rank=rank,
-        cpus=compute | service,
-        places=places,
-        bind=_guess_bind(places, compute, service),
-        run_id=env.get(OMPBIND_RUN_ID, ""),
-        service_cpus=service,
-    )
-
-
-def _guess_bind(places: Sequence[CpuSet], compute: CpuSet, service: CpuSet) -> Bind:
-    """Return the binding mode that has such places."""
+    cpus, run_id, bind = compute | service, env.get(OMPBIND_RUN_ID, ""), Bind.CORE
     if not places:
-        return Bind.NONE
-    if places[0] != compute | service:
-        return Bind.EXACT
-    if all(place == compute for place in places[1:]):
-        return Bind.RANK
-    return Bind.THREAD if all(len(place) == 1 for place in places[1:]) else Bind.CORE
+        bind = Bind.NONE
+    elif places[0] != cpus:
+        bind = Bind.EXACT
+    elif all(place == compute for place in places[1:]):
+        bind = Bind.RANK
+    elif all(len(place) == 1 for place in places[1:]):
+        bind = Bind.THREAD
+    return ExpectedBinding(
+        rank=rank, cpus=cpus, places=places, bind=bind, run_id=run_id, service_cpus=service
+    )
 
 
 def find_changed(process: ProcessState, expected: ExpectedBinding) -> tuple[str, ...]:
@@ -165,10 +155,10 @@ def is_unbound(process: ProcessState, expected: ExpectedBinding) -> bool:
     """
     has_places = expected.binds_workers and len(expected.cpus) > 1
     is_written = not expected.places or render_places(expected.places) is not None  # else it is too long
-    runtimes = find_runtimes(process)
+    runtimes, masks = find_runtimes(process), [thread.cpus for thread in process.threads]
     if not (has_places and is_written and runtimes and process.is_environment_known):
         return False
-    if len(process.threads) < 2 or any(thread.cpus != expected.cpus for thread in process.threads):
+    if len(masks) < 2 or {*masks} != {expected.cpus}:
         return False
     own = expect_variables(process.env)
     if own is None or own.bind is Bind.NONE or set(own.places) != set(expected.places):
@@ -181,21 +171,18 @@ def explain_changed(process: ProcessState, expected: ExpectedBinding, names: Seq
     """Describe the variables of a process: "executed with A=1 (planned: 2) and without B"."""
     env, planned = process.env, dict(expected.variables)
     ordered = sorted(names, key=lambda name: (name not in PLACE_VARIABLES, planned[name] is None))
-    parts = []
-    for name in ordered[:3]:
-        value = planned[name]
-        original = "unset" if value is None else _shorten(value)
-        if name in env:
-            parts.append(f"with {name}={_shorten(env[name])} (planned: {original})")
-        else:
-            parts.append(f"without {name}")
-    if rest := len(names) - len(parts):
-        parts.append(count(rest, "other changed variable"))
-    return f"executed {' and '.join(filter(None, (', '.join(parts[:-1]), parts[-1])))}"
 
+    def shorten(value: str | None) -> str:
+        return "unset" if value is None else value if len(value) <= 60 else f"{value[:57]}..."
 
-def _shorten(value: str) -> str:
-    return value if len(value) <= 60 else f"{value[:57]}..."
+    parts = [
+        f"with {name}={shorten(env[name])} (planned: {shorten(planned[name])})"
+        if name in env
+        else f"without {name}"
+        for name in ordered[:3]
+    ]
+    parts += [count(len(names) - 3, "other changed variable")] if len(names) > 3 else []
+    return f"executed {join_words(parts)}"
 
 
 def is_library(path: str) -> bool:
@@ -210,16 +197,7 @@ def find_libraries(process: ProcessState) -> tuple[Library, ...]:
 
 def find_runtimes(process: ProcessState) -> tuple[Library, ...]:
     """Return the OpenMP runtimes that a process has loaded."""
-    return _keep_runtimes(find_libraries(process))
-
-
-def read_own_runtimes() -> tuple[Library, ...]:
-    """Return the OpenMP runtimes that this process has loaded, each file once."""
-    return _keep_runtimes(name_libraries(read_mapped_files("self", is_library)))
-
-
-def _keep_runtimes(libraries: Iterable[Library]) -> tuple[Library, ...]:
-    return tuple(library for library in libraries if library.kind.role is LibraryRole.RUNTIME)
+    return tuple(library for library in find_libraries(process) if library.family)
 
 
 def has_runtime(process: ProcessState, *families: OmpRuntime) -> bool:
@@ -244,16 +222,19 @@ def explain_escape(process: ProcessState, cpuset: str = "") -> str:
     kmp = env.get(KMP_AFFINITY, "")
     if NO_RESPECT in kmp and has_runtime(process, *KMP_READERS):
         return f"KMP_AFFINITY={kmp} makes an OpenMP runtime ignore the process's affinity mask"
-    changed = "the program or another process changed the mask (sched_setaffinity, taskset)"
-    changed += f", or the cpuset of {cpuset} was changed" if cpuset else ""
-    return _explain_onnxruntime(process) or f"{changed}{_unreadable(process)}"
+    if has_onnxruntime(process):
+        return _BY_ONNXRUNTIME
+    changed = f", or the cpuset of {cpuset} was changed" if cpuset else ""
+    changed = f"the program or another process changed the mask (sched_setaffinity, taskset){changed}"
+    return f"{changed}{_unreadable(process)}"
 
 
-def _explain_onnxruntime(process: ProcessState) -> str:
-    """Return why ONNX Runtime has probably bound threads; "" if a process has not loaded it."""
-    if all(library.kind.name != ONNXRUNTIME for library in find_libraries(process)):
-        return ""
-    return f"probably by ONNX Runtime: {ONNXRUNTIME_BINDS}; {ONNXRUNTIME_REMEDY}"
+_BY_ONNXRUNTIME = f"probably by ONNX Runtime: {ONNXRUNTIME_BINDS}; {ONNXRUNTIME_REMEDY}"
+
+
+def has_onnxruntime(process: ProcessState) -> bool:
+    """Return whether a process has loaded ONNX Runtime, which then has probably bound threads."""
+    return any(library.kind.name == ONNXRUNTIME for library in find_libraries(process))
 
 
 def _find_list_variable(process: ProcessState) -> str:
@@ -276,11 +257,11 @@ def explain_narrowing(process: ProcessState, masks: Sequence[CpuSet]) -> str:
         return f"an OpenMP runtime applies {listed}"
     if not _binds_to(process, masks):
         return ""
-    variables = _render_places(process)
+    variables, runtime = render_place_variables(process), _name_runtime(process)
     if process.initial_thread and process.initial_thread.cpus in masks:
-        bound = f"{_name_runtime(process)} bound the initial thread to the first place"
+        bound = f"{runtime} bound the initial thread to the first place"
         return f"with {variables}, {bound}, and new threads and processes inherit its mask"
-    return f"{_name_runtime(process)} bound its own threads to places ({variables})"
+    return f"{runtime} bound its own threads to places ({variables})"
 
 
 def explain_later_binding(process: ProcessState, right: Collection[CpuSet]) -> str:
@@ -293,7 +274,7 @@ def explain_later_binding(process: ProcessState, right: Collection[CpuSet]) -> s
         return ""
     applied = _find_list_variable(process)
     if not applied and find_runtimes(process) and _binds_to(process, places):
-        applied = _render_places(process)
+        applied = render_place_variables(process)
     if applied:
         return f"{_name_runtime(process)} applies {applied} again to threads and programs that start later"
     if process.is_environment_known or not find_runtimes(process):
@@ -301,7 +282,8 @@ def explain_later_binding(process: ProcessState, right: Collection[CpuSet]) -> s
     return f"{_name_runtime(process)} may bind new threads again{_unreadable(process)}"
 
 
-def _render_places(process: ProcessState) -> str:
+def render_place_variables(process: ProcessState) -> str:
+    """Return the variables with the places of a process, as NAME=VALUE words."""
     env = process.env
     return " ".join(f"{name}={env[name]}" for name in PLACE_VARIABLES if name in env)
 
@@ -316,13 +298,16 @@ def _binds_to(process: ProcessState, masks: Sequence[CpuSet]) -> bool:
     if not env.keys() & PLACE_VARIABLES or env.get("OMP_PROC_BIND", "").lower() == "false":
         return False
     places = parse_places(env.get("OMP_PLACES", ""))
-    if places is None:
-        return bool(find_runtimes(process))
-    return any(mask in places for mask in masks)
+    return bool(find_runtimes(process)) if places is None else any(mask in places for mask in masks)
+
+
+def name_runtimes(process: ProcessState) -> list[str]:
+    """Return the names of the OpenMP runtimes that a process has loaded, each once."""
+    return list(dict.fromkeys(runtime.kind.label for runtime in find_runtimes(process)))
 
 
 def _name_runtime(process: ProcessState) -> str:
-    names = list(dict.fromkeys(runtime.kind.label for runtime in find_runtimes(process)))
+    names = name_runtimes(process)
     return names[0] if len(names) == 1 else "an OpenMP runtime"
 
 
@@ -335,11 +320,10 @@ def explain_inheriting(process: ProcessState, masks: Sequence[CpuSet], group: Se
     parent, visited = by_pid.get(process.parent), {process.pid}
     while parent and parent.pid not in visited:
         visited.add(parent.pid)
-        initial_thread = parent.initial_thread
-        has_masks = initial_thread and set(masks) == {initial_thread.cpus}
-        if has_masks and explain_narrowing(parent, masks):
-            runtime = _name_runtime(parent)
-            return f"inherited from {parent.name}, whose initial thread {runtime} bound to a place"
+        initial = parent.initial_thread
+        if initial and set(masks) == {initial.cpus} and explain_narrowing(parent, masks):
+            thread = f"whose initial thread {_name_runtime(parent)} bound to a place"
+            return f"inherited from {parent.name}, {thread}"
         parent = by_pid.get(parent.parent)
     return ""
 
@@ -351,12 +335,10 @@ def explain_without_variable(process: ProcessState, masks: Sequence[CpuSet]) -> 
         if find_runtimes(process) and not process.is_environment_known:
             who, how = f"{_name_runtime(process)}, {who}", f"OMP_PROC_BIND, {how}"
         return f"{who} set this mask ({how}){_unreadable(process)}"
-    if cause := _explain_onnxruntime(process):
-        return cause
-    if find_runtimes(process):
-        who = "the program, or an OpenMP runtime that the program configured after its start,"
-        return f"{who} set this{_unreadable(process)}"
-    return f"the program set this itself{_unreadable(process)}"
+    if has_onnxruntime(process):
+        return _BY_ONNXRUNTIME
+    by_runtime = ", or an OpenMP runtime that the program configured after its start, set this"
+    return f"the program{by_runtime if find_runtimes(process) else ' set this itself'}{_unreadable(process)}"
 
 
 def _unreadable(process: ProcessState) -> str:
@@ -375,9 +357,10 @@ def explain_remedy(process: ProcessState, expected: ExpectedBinding) -> str:
     bind = process.env.get("OMP_PROC_BIND")
     is_missing = process.is_environment_known and "OMP_PLACES" not in process.env
     if is_missing and planned.get("OMP_PLACES") and bind is not None and bind == planned.get("OMP_PROC_BIND"):
-        alone = f"with OMP_PROC_BIND={bind} alone"
-        binds = f"{_name_runtime(process)} binds each thread to one CPU or core"
-        return f"the command removed OMP_PLACES; {alone}, {binds}"
+        alone = (
+            f"with OMP_PROC_BIND={bind} alone, {_name_runtime(process)} binds each thread to one CPU or core"
+        )
+        return f"the command removed OMP_PLACES; {alone}"
     if expected.bind in (Bind.RANK, Bind.NONE):
         return "ompbind did not set these variables, they come from the command, --env or --keep-env"
     return "use --bind thread or --bind rank" if expected.bind is Bind.EXACT else "use --bind rank"

@@ -32,7 +32,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from ompbind.commands.rank_variables import OMPBIND_RUN_ID
-from ompbind.cpuset import CpuSet, count, named
+from ompbind.cpuset import CpuSet, count, join_words, named
 from ompbind.inspection.diagnosis import (
     ExpectedBinding,
     binds,
@@ -46,11 +46,12 @@ from ompbind.inspection.diagnosis import (
     find_runtimes,
     guess_expected,
     is_unbound,
+    name_runtimes,
+    render_place_variables,
 )
-from ompbind.inspection.verdict import ThreadIssue, Verdict
+from ompbind.inspection.verdict import ThreadIssue, Verdict, sort_issues
 from ompbind.machine.read.linux_cgroup import CgroupLimits
 from ompbind.openmp.binding import Bind
-from ompbind.openmp.runtimes import PLACE_VARIABLES
 from ompbind.procfs.process_state import ProcessState
 from ompbind.record import Record
 from ompbind.text import Severity
@@ -67,8 +68,7 @@ class CpusetChange(Record):
         allowed = self.now.cpuset
         if not allowed:
             return False
-        has_changed = self.before is not None and self.before.cpuset != allowed
-        if mask == allowed and has_changed:
+        if mask == allowed and self.before is not None and self.before.cpuset != allowed:
             return True
         left = {allowed, *(each & allowed for each in expected.masks)}
         return mask in left and not expected.cpus <= allowed
@@ -87,9 +87,7 @@ class CpusetChange(Record):
         return f"the process was moved from the cpuset of {way}"
 
 
-NOT_READ = CpusetChange()
-"""The change if no limits were read."""
-
+_NOT_READ = CpusetChange()
 
 _ProcessIssue: TypeAlias = tuple[str, Severity, str, ProcessState, tuple[CpuSet, ...]]
 """An issue of one process: its code, its severity, the cause, the process, the masks of its threads."""
@@ -100,13 +98,12 @@ _MASKS_SHOWN = 3  # different masks that a text names
 def judge(
     processes: Iterable[ProcessState],
     expected: ExpectedBinding | None = None,
-    change: CpusetChange = NOT_READ,
+    change: CpusetChange = _NOT_READ,
 ) -> Verdict:
     """Compare the processes of one rank with its plan; without a plan, find threads that contend for CPUs.
 
-    `change` is how the cpuset of the first process has changed, as far as it was read. The first process of
-    the rank comes first. Processes of a run nested in the rank are skipped: that run has its own plan. The
-    first process is never skipped, although `ompbind exec` gives it another run ID.
+    `change` is how the cpuset of the first process of the rank has changed, which comes first. Processes of a
+    run nested in the rank are skipped, but not the first, to which `ompbind exec` gives another run ID.
     """
     group = tuple(processes)
     if group and expected and (run_id := expected.run_id):
@@ -115,16 +112,17 @@ def judge(
     expected = expected or guess_expected(group)
     masks = [thread.cpus for process in group for thread in process.threads]
     found = [issue for process in group for issue in _find_wrong_masks(process, expected, group, change)]
-    found += [issue for process in group if (issue := _find_absent_binding(process, expected, group))]
+    found += [issue for process in group for issue in _find_absent_binding(process, expected, group)]
     merged: dict[tuple[str, str, frozenset[CpuSet]], list[_ProcessIssue]] = {}
     for issue in found:
         code, _, cause, _, wrong = issue
         merged.setdefault((code, cause, frozenset(wrong)), []).append(issue)
-    issues, order = (_make_issue(alike, group, expected) for alike in merged.values()), list(Severity)
+    issues = [_make_issue(alike, group, expected) for alike in merged.values()]
+    issues.sort(key=lambda issue: -issue.threads)
     runtimes = max(map(find_runtimes, group), key=len, default=())
     many = len(expected.cpus) > 1
     return Verdict(
-        issues=tuple(sorted(issues, key=lambda issue: (order.index(issue.severity), -issue.threads))),
+        issues=sort_issues(issues),
         summary=_summarize(masks, expected),
         processes=len(group),
         threads=len(masks),
@@ -140,12 +138,11 @@ def judge_memory_policy(verdict: Verdict, policy: str | None, expected: Expected
     """Add an issue to a verdict if the memory policy is not the planned one; None is an unknown policy."""
     if policy is None or expected.memory in ("", policy):
         return verdict
-    text = (
-        f"the memory policy is {policy!r} instead of {expected.memory!r}: the command or a program that "
-        "started it changed it (set_mempolicy, numactl)"
+    text = f"the memory policy is {policy!r} instead of {expected.memory!r}: "
+    text += "the command or a program that started it changed it (set_mempolicy, numactl)"
+    return verdict.add(
+        ThreadIssue(code="memory", severity=Severity.ERROR, threads=verdict.threads, text=text)
     )
-    issue = ThreadIssue(code="memory", severity=Severity.ERROR, threads=verdict.threads, text=text)
-    return verdict.add(issue)
 
 
 def _count_stacked(process: ProcessState) -> Mapping[CpuSet, int]:
@@ -158,14 +155,13 @@ def _find_wrong_masks(
     process: ProcessState, expected: ExpectedBinding, group: Sequence[ProcessState], change: CpusetChange
 ) -> Iterator[_ProcessIssue]:
     """Find threads with other masks than planned: outside, narrowed, or too many on a place."""
-    masks = [thread.cpus for thread in process.threads]
-    wrong = [mask for mask in masks if mask not in expected.masks]
+    wrong = [thread.cpus for thread in process.threads if thread.cpus not in expected.masks]
     changed = tuple(mask for mask in wrong if change.explains(mask, expected))
     if changed:
         yield "cpuset", Severity.ERROR, change.text, process, changed
-        masks = [mask for mask in masks if mask not in changed]
-    outside = tuple(mask for mask in masks if not mask <= expected.cpus)
-    narrowed = tuple(mask for mask in masks if mask < expected.cpus and mask not in expected.masks)
+    wrong = [mask for mask in wrong if mask not in changed]
+    outside = tuple(mask for mask in wrong if not mask <= expected.cpus)
+    narrowed = tuple(mask for mask in wrong if mask < expected.cpus)
     if outside:
         # If earlier limits are not known, the cpuset may have changed.
         in_cpuset = change.before is None and set(outside) == {change.now.cpuset}
@@ -192,12 +188,8 @@ def _shares_initial_cpu(process: ProcessState, expected: ExpectedBinding) -> boo
 
     If a runtime is loaded too, it has probably narrowed the initial thread.
     """
-    initial_thread = process.initial_thread
-    shared = (
-        initial_thread is not None
-        and initial_thread.cpus < expected.cpus
-        and _count_stacked(process).get(initial_thread.cpus, 0) > 1
-    )
+    initial = process.initial_thread
+    shared = initial and initial.cpus < expected.cpus and initial.cpus in _count_stacked(process)
     return bool(shared and find_runtimes(process) and len({thread.cpus for thread in process.threads}) > 1)
 
 
@@ -205,12 +197,10 @@ def _find_place_issues(
     process: ProcessState, expected: ExpectedBinding, change: CpusetChange
 ) -> Iterator[_ProcessIssue]:
     """Find places with too many threads."""
-    runtimes, initial_thread = find_runtimes(process), process.initial_thread
+    runtimes, initial = find_runtimes(process), process.initial_thread
     first = None  # the place of the initial thread, unless that is the whole rank
-    if expected.bind is Bind.EXACT and expected.rank is not None:
-        first = expected.places[0]
-    elif expected.bind is Bind.EXACT and initial_thread:
-        first = initial_thread.cpus
+    if expected.bind is Bind.EXACT:
+        first = expected.places[0] if expected.rank is not None else initial and initial.cpus
     places = [place for place in dict.fromkeys(expected.places) if place != expected.cpus]
     counts = Counter(thread.cpus for thread in process.threads if thread.cpus in places)
     per_cpu = max(1, len(runtimes))
@@ -241,24 +231,18 @@ def _find_place_issues(
 
 def _find_absent_binding(
     process: ProcessState, expected: ExpectedBinding, group: Sequence[ProcessState]
-) -> _ProcessIssue | None:
-    """Find a process whose OpenMP threads are not bound as planned, or whose variables were changed."""
-    changed = find_changed(process, expected)
+) -> Iterator[_ProcessIssue]:
+    """Find OpenMP threads that are not bound as planned, or changed variables."""
+    changed, masks = find_changed(process, expected), tuple(thread.cpus for thread in process.threads)
     cause = explain_changed(process, expected, changed) if changed else ""
-    code, severity = "environment", Severity.NOTE
     if is_unbound(process, expected):
-        code, severity = "unbound", Severity.ERROR
-        if not cause:
-            env = process.env
-            written = " ".join(f"{name}={env[name]}" for name in PLACE_VARIABLES if name in env)
-            how = f"with {written}" if written else "without places"
-            labels = " and ".join(dict.fromkeys(runtime.kind.label for runtime in find_runtimes(process)))
-            cause = f"executed {how}, and {labels} did not bind them"
-    elif not changed:
-        return None
-    elif process is group[0] and binds(changed, expected):
-        severity = Severity.ERROR
-    return code, severity, cause, process, tuple(thread.cpus for thread in process.threads)
+        written = render_place_variables(process)
+        how = f"with {written}" if written else "without places"
+        cause = cause or f"executed {how}, and {' and '.join(name_runtimes(process))} did not bind them"
+        yield "unbound", Severity.ERROR, cause, process, masks
+    elif changed:
+        is_error = process is group[0] and binds(changed, expected)
+        yield "environment", Severity.ERROR if is_error else Severity.NOTE, cause, process, masks
 
 
 def _make_issue(
@@ -272,23 +256,23 @@ def _make_issue(
     whose = f" of {len(alike)} processes" if len(alike) > 1 else single
     who = f"{len(masks)} of {count(total, 'thread')}{whose}" if total > 1 else f"the only thread{whose}"
     verb = "are" if len(masks) > 1 else "is"
+    name, of_rank = f"{process.name} ({process.pid})", named("CPU", expected.cpus)
     if code == "environment":
-        who = f"{process.name} ({process.pid})"
-        several = f"{len(alike)} processes, one of them {who}, were"
-        text = f"{several if len(alike) > 1 else f'{who} was'} {cause}"
+        several = f"{len(alike)} processes, one of them {name}, were"
+        text = f"{several if len(alike) > 1 else f'{name} was'} {cause}"
     elif code == "unbound":
-        name = f"{process.name} ({process.pid})"
         which = f"one of them, {name}," if len(alike) > 1 else "it" if single else name
-        where = f"places of {named('CPU', expected.cpus)}"
-        text = f"{who} {verb} not bound to {where}: {which} was {cause}"
+        text = f"{who} {verb} not bound to places of {of_rank}: {which} was {cause}"
     elif any(not mask <= expected.cpus for mask in masks):
-        rank_cpus = named("CPU", expected.cpus)
-        text = f"{who} may run on {_name_masks(masks)}, the rank has {rank_cpus}: {cause}"
+        text = f"{who} may run on {_name_masks(masks)}, the rank has {of_rank}: {cause}"
     elif len(set(masks)) == 1:
         text = f"{who} {verb} restricted to {named('CPU', masks[0])} out of {expected.cpus}: {cause}"
     else:
-        parts = f"parts of {named('CPU', expected.cpus)} ({_count_by_mask(masks)})"
-        text = f"{who} {verb} restricted to {parts}: {cause}"
+        by_mask = Counter(masks).most_common()
+        parts = [f"{number} on {named('CPU', mask)}" for mask, number in by_mask[:_MASKS_SHOWN]]
+        if rest := sum(number for _, number in by_mask[_MASKS_SHOWN:]):
+            parts.append(f"{rest} on others")
+        text = f"{who} {verb} restricted to parts of {of_rank} ({', '.join(parts)}): {cause}"
     return ThreadIssue(code=code, severity=severity, threads=len(masks), text=text)
 
 
@@ -298,16 +282,7 @@ def _name_masks(masks: Iterable[CpuSet]) -> str:
     shown = [named("CPU", mask) for mask in found[:_MASKS_SHOWN]]
     if len(found) > _MASKS_SHOWN:
         shown.append(count(len(found) - _MASKS_SHOWN, "other"))
-    return " or ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
-
-
-def _count_by_mask(masks: Iterable[CpuSet]) -> str:
-    """Name the number of threads with each mask: "6 on CPU 0, 1 on CPU 1"."""
-    found = Counter(masks).most_common()
-    shown = [f"{number} on {named('CPU', mask)}" for mask, number in found[:_MASKS_SHOWN]]
-    if rest := sum(number for _, number in found[_MASKS_SHOWN:]):
-        shown.append(f"{rest} on others")
-    return ", ".join(shown)
+    return join_words(shown, "or")
 
 
 def _summarize(masks: Sequence[CpuSet], expected: ExpectedBinding) -> str:

@@ -34,13 +34,31 @@ Processes that wait need no CPU. So there is an error, or a warning if no runtim
 threads are busy than there are CPUs.
 """
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
-from ompbind.inspection.diagnosis import explain_narrowing, explain_without_variable, find_runtimes
-from ompbind.inspection.verdict import CpuUsage, ThreadIssue, Verdict
-from ompbind.machine.read.linux_cgroup import Throttling
+from ompbind.inspection.diagnosis import (
+    explain_narrowing,
+    explain_without_variable,
+    find_runtimes,
+    name_runtimes,
+)
+from ompbind.inspection.rank_processes import Inspection, MaskOrigin, RankProcesses
+from ompbind.inspection.verdict import (
+    CpuUsage,
+    OthersLoad,
+    ThreadIssue,
+    Verdict,
+    find_sharing,
+    make_cpu_usage,
+    measure_others,
+    sort_issues,
+)
+from ompbind.machine.read.linux_cgroup import Throttling, read_throttling
+from ompbind.machine.read.root import DirectoryRoot
 from ompbind.procfs.process_state import ProcessState, ThreadState
+from ompbind.procfs.reader import read_cpu_times
 from ompbind.record import Record
 from ompbind.text import Severity
 
@@ -48,14 +66,16 @@ MIN_SAMPLES = 3
 MIN_SPAN_S = 10.0
 """How many samples a streak needs, and how many seconds from its first sample to its last."""
 
-_LEAST_PART = 0.2
-"""A shorter streak is a warning if it covers at least this part of the run."""
+CONFIRM_STEPS_S = (0.5, MIN_SPAN_S - 0.4)
+"""Seconds to the second sample, which shows the load, and to a third one, which confirms oversubscription."""
 
-MIN_DELAY = 0.5
-"""The run delay, relative to CPU time, above which threads compete for CPUs."""
-
-MIN_THREADS = 1.25
-"""Runnable threads for each CPU, above which they are too many."""
+_LEAST_PART = 0.2  # of the run: a shorter streak that covers as much is a warning
+_MIN_DELAY = 0.5  # the run delay, relative to CPU time, above which threads compete for CPUs
+_MIN_THREADS = 1.25  # runnable threads for each CPU, above which they are too many
+_LEAST_SHARE = 0.05  # a thread competes if it was runnable, and is busy if it ran, for this share of the time
+_ALWAYS = 0.9  # a thread that was runnable for this share of the time wants a CPU all the time
+_LEAST_WAIT = 0.1  # others matter to processes without a plan if these waited for so much of the time
+_SHOWN = 4  # processes that a text names
 
 
 class LoadSample(Record):
@@ -82,13 +102,6 @@ class LoadSample(Record):
         return self.throttling.since(before.throttling)
 
 
-_LEAST_SHARE = 0.05
-"""A thread competes for CPUs if it was runnable, and is busy if it ran, for this share of the time."""
-
-_ALWAYS = 0.9
-"""A thread that was runnable for at least this share of the time wants a CPU all the time."""
-
-
 class _Load(Record):
     """A thread in one sample: the share of the time since the last sample in which it was runnable.
 
@@ -106,8 +119,7 @@ class Competitors(Record):
     """Threads that compete for fewer CPUs than threads, in one sample.
 
     `runnable` is how many were runnable on average since the last sample, in a first sample at its moment.
-    `busy_s` and `delay_s` are their CPU time and run delay since then, without the time in which their cgroup
-    was throttled; `delay_s` is None if it is unknown.
+    `busy_s` and `delay_s` are as in `_Load`, without the time in which their cgroup was throttled.
     """
 
     cpus: CpuSet
@@ -120,9 +132,8 @@ class Competitors(Record):
 class Streak(Record):
     """Consecutive samples with competitors that wait; `samples` is 0 if the last sample has none.
 
-    `busy_s` and `delay_s` are the CPU time and the run delay of the competitors since the first sample, and
-    `runnable_s` is their number times the seconds in which they were runnable. With `measured` the kernel
-    counts run delays. `last` is the last sample, None before the first.
+    `busy_s` and `delay_s` are their CPU time and run delay since the first sample, `runnable_s` is their
+    number times the seconds in which they were runnable. With `measured` the kernel counts run delays.
     """
 
     last: LoadSample | None = None
@@ -155,7 +166,7 @@ def add_sample(streak: Streak, sample: LoadSample) -> Streak:
     if competitors is None:
         return Streak(last=sample)
     delay_s = competitors.delay_s
-    if delay_s is not None and delay_s <= MIN_DELAY * competitors.busy_s:  # an unknown delay counts as long
+    if delay_s is not None and delay_s <= _MIN_DELAY * competitors.busy_s:  # an unknown delay counts as long
         return Streak(last=sample)
     if streak.last is None or not streak.samples:
         return Streak(last=sample, competitors=competitors, began_at_s=sample.at_s, samples=1)
@@ -182,24 +193,22 @@ def find_competitors(before: LoadSample | None, sample: LoadSample) -> Competito
     for cpus in {*masks, union(load.thread.cpus for load in loads)} - {EMPTY}:
         inside = [load for load in loads if load.share and load.thread.cpus <= cpus]
         runnable = _count_runnable(inside)
-        if runnable <= MIN_THREADS * len(cpus):
+        if runnable <= _MIN_THREADS * len(cpus):
             continue
         delays = [load.delay_s for load in inside if load.delay_s is not None]
         # While the cgroup is throttled on a CPU, all runnable threads there wait.
         throttled_s = throttling.throttled_s * runnable / len(cpus) if throttling else 0.0
-        competitors = Competitors(
-            cpus=cpus,
-            threads=tuple((load.process, load.thread) for load in inside if load.share >= _LEAST_SHARE),
-            runnable=runnable,
-            busy_s=sum(load.busy_s for load in inside),
-            delay_s=max(0.0, sum(delays) - throttled_s) if len(delays) == len(inside) else None,
+        threads = tuple((load.process, load.thread) for load in inside if load.share >= _LEAST_SHARE)
+        busy_s = sum(load.busy_s for load in inside)
+        delay_s = max(0.0, sum(delays) - throttled_s) if len(delays) == len(inside) else None
+        found.append(
+            Competitors(cpus=cpus, threads=threads, runnable=runnable, busy_s=busy_s, delay_s=delay_s)
         )
-        found.append(competitors)
-    return max(
-        found,
-        key=lambda each: (each.runnable / len(each.cpus), len(each.cpus), -each.cpus.bits),
-        default=None,
-    )
+
+    def rate(each: Competitors) -> tuple[float, int, int]:
+        return each.runnable / len(each.cpus), len(each.cpus), -each.cpus.bits
+
+    return max(found, key=rate, default=None)
 
 
 def _count_runnable(loads: Sequence[_Load]) -> float:
@@ -282,34 +291,11 @@ def _name_pool(competitors: Competitors) -> tuple[str, int]:
     similar = [other for other in namesakes if len(pools.get((other, stem), ())) == len(names)]
     if similar:
         text += f", and as many of {count(len(similar), 'other process')} with this name"
-    runtimes = dict.fromkeys(runtime.kind.label for runtime in find_runtimes(process))
-    if runtimes:
+    if runtimes := name_runtimes(process):
         limit = process.env.get("OMP_NUM_THREADS")
         started = f" and was executed with OMP_NUM_THREADS={limit}" if limit else ""
         text += f", which has loaded {' and '.join(runtimes)}{started}"
     return text, 1 + len(similar)
-
-
-_SHOWN = 4  # processes that a text names
-
-
-class MaskOrigin(Record):
-    """The process whose mask became smaller than that of its parent, and the CPUs that could be used.
-
-    `allowed` are the CPUs of the parent that the cpuset allows; empty if they are unknown.
-    """
-
-    process: ProcessState
-    allowed: CpuSet = EMPTY
-
-
-class MaskUser(Record):
-    """A process without a plan: all the CPUs of its threads, the origin of its mask, its busy threads."""
-
-    process: ProcessState
-    cpus: CpuSet
-    origin: MaskOrigin
-    busy: int
 
 
 def count_busy(process: ProcessState, before: Sequence[ProcessState], span_s: float) -> int:
@@ -327,25 +313,32 @@ def count_busy(process: ProcessState, before: Sequence[ProcessState], span_s: fl
     return busy
 
 
-def find_shared_cpus(users: Sequence[MaskUser]) -> Iterator[ThreadIssue]:
-    """Yield an issue for each set of CPUs that several processes share although they could use more."""
-    by_cpus: dict[CpuSet, list[MaskUser]] = {}
-    for user in users:
-        if user.cpus < user.origin.allowed and not user.process.is_kernel_thread:
-            by_cpus.setdefault(user.cpus, []).append(user)
+User = tuple[ProcessState, CpuSet, MaskOrigin]
+"""A process without a plan, all the CPUs of its threads, the origin of its mask."""
+
+
+def find_shared_cpus(users: Iterable[tuple[User, int]]) -> Iterator[ThreadIssue]:
+    """Yield an issue for each set of CPUs that several processes share although they could use more.
+
+    Each process has its number of busy threads.
+    """
+    by_cpus: dict[CpuSet, list[tuple[User, int]]] = {}
+    for user, number in users:
+        process, cpus, origin = user
+        if cpus < origin.allowed and not process.is_kernel_thread:
+            by_cpus.setdefault(cpus, []).append((user, number))
     for cpus, sharing in by_cpus.items():
-        busy = [user for user in sharing if user.busy]
-        is_short = len(busy) > 1 and sum(user.busy for user in busy) > len(cpus)
-        if is_short:
+        busy = [user for user, number in sharing if number]
+        if len(busy) > 1 and sum(number for _, number in sharing) > len(cpus):
             yield _make_issue(cpus, busy, is_short=True)
         elif len(sharing) > 1 and len(cpus) == 1:
-            yield _make_issue(cpus, sharing, is_short=False)
+            yield _make_issue(cpus, [user for user, _ in sharing], is_short=False)
 
 
-def _make_issue(cpus: CpuSet, sharing: Sequence[MaskUser], *, is_short: bool) -> ThreadIssue:
+def _make_issue(cpus: CpuSet, sharing: Sequence[User], *, is_short: bool) -> ThreadIssue:
     """Describe processes that share CPUs: who, which CPUs they could use, the cause, and what to do."""
-    origins = {user.origin.process.pid: user.origin.process for user in sharing}
-    first, allowed = next(iter(origins.values())), named("CPU", sharing[0].origin.allowed)
+    origins = {origin.process.pid: origin.process for _, _, origin in sharing}
+    first, allowed = next(iter(origins.values())), named("CPU", sharing[0][2].allowed)
     by_runtime = next(filter(None, map(_explain_runtime, sharing)), "")
     masks = [thread.cpus for thread in first.threads]
     cause = by_runtime or f"{first.name} ({first.pid}): {explain_without_variable(first, masks)}"
@@ -357,22 +350,118 @@ def _make_issue(cpus: CpuSet, sharing: Sequence[MaskUser], *, is_short: bool) ->
         doubt = "" if by_runtime else "if this is not intended, "
         text += f"; {doubt}'ompbind rebind {pids}' {effect}"
         text += ", and a start with 'ompbind run' prevents it" if by_runtime else ""
-    names = [f"{user.process.name} ({user.process.pid})" for user in sharing[:_SHOWN]]
+    names = [f"{process.name} ({process.pid})" for process, _, _ in sharing[:_SHOWN]]
     names += [f"{len(sharing) - _SHOWN} more"] if len(sharing) > _SHOWN else []
     text += f"; the processes are {join_words(names)}"
     severity = (Severity.ERROR if by_runtime else Severity.WARNING) if is_short else Severity.NOTE
-    threads = sum(len(user.process.threads) for user in sharing)
+    threads = sum(len(process.threads) for process, _, _ in sharing)
     return ThreadIssue(code="shared", severity=severity, threads=threads, text=text)
 
 
-def _explain_runtime(user: MaskUser) -> str:
+def _explain_runtime(user: User) -> str:
     """Return how a runtime made the mask of the origin smaller; "" if none did.
 
     A program may have set the variables itself: then only processes that it has started since show them.
     """
-    origin = user.origin.process
+    process, _, mask = user
+    origin = mask.process
     masks = [(origin.initial_thread or origin.threads[0]).cpus]
     cause = explain_narrowing(origin, masks)
     if not cause and find_runtimes(origin):
-        cause = explain_narrowing(user.process, masks)
+        cause = explain_narrowing(process, masks)
     return f"in {origin.name} ({origin.pid}) {cause}" if cause else ""
+
+
+# The samples of all groups of an inspection. Throttling is judged for each cgroup.
+
+Streaks = Mapping[tuple[str | None, int | None, int], Streak]
+"""The streak of each group, by run ID, rank and PID of the first process."""
+
+
+def read_load(processes: Sequence[ProcessState], at_s: float) -> LoadSample:
+    """Make a sample of processes that were just read."""
+    throttling = read_throttling(DirectoryRoot("/"), str(processes[0].pid)) if processes else None
+    return LoadSample(at_s=at_s, processes=tuple(processes), throttling=throttling)
+
+
+def add_load(streaks: Streaks, inspection: Inspection) -> tuple[Streaks, Inspection]:
+    """Add an inspection to the streaks of its groups; return it with the issues that follow."""
+    now, cpu_times, root = time.monotonic(), read_cpu_times(), DirectoryRoot("/")
+    found, groups, throttled = {}, list(inspection.groups), []
+    issues, users = list(inspection.shared_issues), list[tuple[User, int]]()
+    by_cgroup: dict[str | None, Throttling | None] = {}  # equal cgroups are read once
+    for cpus, positions in find_sharing([group.cpus for group in inspection.groups]):
+        sharing = [inspection.groups[position] for position in positions]
+        times = {process.pid: process.times_s for group in sharing for process in group.processes}
+        usage = make_cpu_usage(now, cpu_times, times)
+        before, delay_s = Streak(), 0.0
+        for position, group in zip(positions, sharing, strict=True):
+            pid = group.first.pid
+            cgroup = root.read(f"proc/{pid}/cgroup")
+            if cgroup not in by_cgroup:
+                by_cgroup[cgroup] = read_throttling(root, str(pid))
+            before, throttling = streaks.get((group.run_id, group.rank, pid), Streak()), by_cgroup[cgroup]
+            sample = LoadSample(at_s=now, processes=group.processes, throttling=throttling, usage=usage)
+            last = before.last or LoadSample(at_s=now, processes=())
+            if group.origin and not group.expected:
+                busy = count_busy(group.first, last.processes, now - last.at_s)
+                users.append(((group.first, group.cpus, group.origin), busy))
+            delay_s += sample.delay_s - last.delay_s
+            if since := sample.throttled_since(last):
+                throttled.append((group, since))
+            streak = found[group.run_id, group.rank, pid] = add_sample(before, sample)
+            groups[position] = group.replace(verdict=judge_load(group.verdict, streak))
+        if before.last and before.last.usage:
+            load = measure_others(before.last.usage, usage, cpus)
+            if any(group.expected for group in sharing) or delay_s > _LEAST_WAIT * load.span_s:
+                threads = sum(group.verdict.threads for group in sharing)
+                issues += find_others(load, f", while {_name_groups(sharing)} ran", threads)
+    issues += [*find_shared_cpus(users), *find_throttled(throttled)]
+    return found, inspection.replace(groups=tuple(groups), shared_issues=sort_issues(issues))
+
+
+def find_others(load: OthersLoad, meanwhile: str, threads: int) -> Iterator[ThreadIssue]:
+    """Yield a warning if other processes used much of the CPUs of ranks with so many threads."""
+    if load.is_much:
+        text = f"{load.text} in {load.span_s:.{1 if load.span_s < 10 else 0}f} s{meanwhile}"
+        yield ThreadIssue(code="others", severity=Severity.WARNING, threads=threads, text=text)
+
+
+def find_throttled(measured: Iterable[tuple[RankProcesses, Throttling]]) -> Iterator[ThreadIssue]:
+    """Yield a warning for each cgroup that was throttled.
+
+    `measured` are groups of processes, each with the throttling of its cgroup between two samples.
+    """
+    by_cgroup: dict[str, list[tuple[RankProcesses, Throttling]]] = {}
+    for group, throttling in measured:
+        if throttling.throttled_periods:
+            by_cgroup.setdefault(throttling.cgroup, []).append((group, throttling))
+    for throttled in by_cgroup.values():
+        groups = [group for group, _ in throttled]
+        text = f"the CPU quota of the cgroup throttled {_name_groups(groups)} in {throttled[0][1]}"
+        yield ThreadIssue(
+            code="throttled",
+            severity=Severity.WARNING,
+            threads=sum(group.verdict.threads for group in groups),
+            text=f"{text}: use fewer ranks or threads, or raise the quota",
+        )
+
+
+def _name_groups(groups: Sequence[RankProcesses]) -> str:
+    """Name groups of processes: "ranks 0-1 of run a and 2 processes"."""
+    ranks: dict[str | None, list[int]] = {}
+    for group in groups:
+        if group.rank is not None:
+            ranks.setdefault(group.run_id, []).append(group.rank)
+    names = [f"{named('rank', numbers)} of run {run_id}" for run_id, numbers in ranks.items()]
+    others = [group.first for group in groups if group.rank is None]
+    if len(others) == 1:
+        names.append(f"process {others[0].pid} ({others[0].name})")
+    elif others:
+        names.append(f"{len(others)} processes")
+    return " and ".join(names)
+
+
+def is_suspicious(streaks: Streaks) -> bool:
+    """Return whether a group had more runnable threads than CPUs in its last sample."""
+    return any(streak.samples for streak in streaks.values())

@@ -22,7 +22,6 @@ from ompbind.commands.rank_variables import OMPBIND_RUN_ID, SUPERVISOR_NAME, fin
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.inspection.diagnosis import ExpectedBinding, expect_variables, guess_expected
 from ompbind.inspection.judge import CpusetChange, judge
-from ompbind.inspection.load import MaskOrigin
 from ompbind.inspection.verdict import ThreadIssue, Verdict
 from ompbind.machine.read.linux_cgroup import CgroupLimits
 from ompbind.openmp.binding import Bind
@@ -32,6 +31,16 @@ from ompbind.procfs.parsers import MemoryMap
 from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.record import Record
 from ompbind.text import Severity, clean_name, worst
+
+
+class MaskOrigin(Record):
+    """The process whose mask became smaller than that of its parent, and the CPUs that could be used.
+
+    `allowed` are the CPUs of the parent that the cpuset allows; empty if they are unknown.
+    """
+
+    process: ProcessState
+    allowed: CpuSet = EMPTY
 
 
 class RankProcesses(Record):

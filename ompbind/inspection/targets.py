@@ -8,8 +8,7 @@ from ompbind.commands.rank_variables import OMPBIND_RUN_ID
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import InspectError
 from ompbind.inspection.diagnosis import is_library, is_relevant
-from ompbind.inspection.load import MaskOrigin
-from ompbind.inspection.rank_processes import Inspection, ObservedProcesses, make_inspection
+from ompbind.inspection.rank_processes import Inspection, MaskOrigin, ObservedProcesses, make_inspection
 from ompbind.machine.read.linux_cgroup import CgroupLimits, read_limits_of
 from ompbind.machine.read.root import DirectoryRoot
 from ompbind.planning.other_runs import LiveRun

@@ -148,14 +148,18 @@ class ThreadIssue(Record):
     is_over: bool = False
 
 
+def sort_issues(issues: Sequence[ThreadIssue]) -> tuple[ThreadIssue, ...]:
+    """Return issues in their order, but the worst first."""
+    return tuple(issue for severity in Severity for issue in issues if issue.severity is severity)
+
+
 class Verdict(Record):
-    """All issues of one rank, worst first, and numbers of threads.
+    """All issues of one rank, worst first, and numbers of threads, which are issues or not.
 
     `outside` threads are allowed on CPUs that are not the rank's. `narrowed` threads are restricted to a part
     of its CPUs that is not a place, `bound` threads to one of its places. `stacked` threads have a single CPU
-    that is also the mask of another thread of their process. These are counts: whether they are issues
-    depends on the binding mode and the cause. `runtimes` are the OpenMP runtimes of the process with the most
-    runtimes. `summary` is the text if there are no issues.
+    that is also the mask of another thread of their process. `runtimes` are those of the process with the
+    most. `summary` is the text if there are no issues.
     """
 
     issues: tuple[ThreadIssue, ...]
@@ -175,9 +179,7 @@ class Verdict(Record):
 
     def add(self, *issues: ThreadIssue) -> "Verdict":
         """Return the verdict with more issues, worst first."""
-        order = list(Severity)
-        found = sorted((*issues, *self.issues), key=lambda issue: order.index(issue.severity))
-        return self.replace(issues=tuple(found))
+        return self.replace(issues=sort_issues((*issues, *self.issues)))
 
     @property
     def text(self) -> str:
@@ -193,10 +195,9 @@ class RankVerification(Record):
     """The result of `--verify` for one rank, from its last sample.
 
     `seen_s` is the time of the sample in seconds after the start of the last rank. `memory` is the memory
-    policy as the kernel writes it, None if it is not reported. All three are None for a rank that exited
-    before the first sample. They are also None for a `hidden` rank, which was not visible in /proc. `others`
-    is what other processes used of the CPUs of the rank, from the first sample to the last, and
-    `busy_processes` the largest number of its own processes that were busy between two samples.
+    policy as the kernel writes it. All are None for a rank that exited before the first sample, or that is
+    `hidden`: not visible in /proc. `others` is what other processes used of the CPUs of the rank from the
+    first sample to the last, `busy_processes` the largest number of its busy processes between two samples.
     """
 
     rank: int
@@ -216,12 +217,11 @@ class RankVerification(Record):
 class VerificationResult(Record):
     """The result of `--verify`, with ranks in order.
 
-    `complete` is whether the start was complete; if not, the ranks exited before, or this is an early report
-    of threads outside their rank's CPUs. `stable` is whether the threads did not change any more then.
-    `seen_s` is the time of the last sample in seconds after the start of the last rank, `samples` the number
-    of samples, `most_threads` the largest number of threads. `strict`: an error stops the run. `ended`: this
-    is the result for the whole run of `run_s` seconds, with errors that are over. `unconfirmed` are errors of
-    the last sample only, and warnings of a load that was too short to be an error, each with its rank.
+    `complete`: the start was complete; else the ranks exited before, or this is an early report of threads
+    outside their rank's CPUs. `stable`: the threads did not change any more then. `seen_s` is the time of the
+    last sample after the start of the last rank, `most_threads` the largest number of threads. `strict`: an
+    error stops the run. `ended`: this is the result for the whole run of `run_s` seconds, with errors that
+    are over. `unconfirmed` are errors of the last sample only, and warnings of a short load, by rank.
     """
 
     ranks: tuple[RankVerification, ...]

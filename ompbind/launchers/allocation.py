@@ -1,22 +1,23 @@
-"""What a launcher or batch system gives: CPUs of a job on this machine, CPUs of a rank, or only a number.
-
-These are three things:
+"""What a launcher or batch system gives: CPUs of a job on this machine, CPUs or GPUs of a rank, or a number.
 
 1. The *allocation*: the CPUs of the job on this machine. All ranks have one affinity mask, and divide it.
 2. The *binding*: the launcher has given a rank CPUs of its own; ranks that have the same CPUs divide these.
 3. The *number*: no affinity mask limits the job, and a variable says how many CPUs the job may use.
+4. *Own GPUs*: a rank sees only GPUs of its own, as with srun --gpus-per-task=1, and plans for all ranks.
 
 To add a batch system: one row in `BATCH_SYSTEMS`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ompbind.commands.environment import RankIdentity
-from ompbind.cpuset import EMPTY, CpuSet, union
+from ompbind.cpuset import EMPTY, CpuSet, count, union
 from ompbind.launchers.launchers import SLURM, Env
+from ompbind.machine.devices import Device, DeviceKind
+from ompbind.machine.model import Machine
 from ompbind.machine.read.root import Root, whole_number
-from ompbind.planning.request import RANK_LIMIT, JobCpus
+from ompbind.planning.request import RANK_LIMIT, JobCpus, Request, VisibleDevices
 from ompbind.record import Record
 
 
@@ -39,18 +40,16 @@ def find_binding(
     the launcher itself; `launcher_cpus` is None if these are unknown.
     """
     size, local_rank = identity.local_size, identity.local_rank
-    everyone = tuple(range(size))
     if masks and allowed <= masks[local_rank % len(masks)]:
-        of_rank = [masks[rank % len(masks)] for rank in everyone]
+        of_rank = [masks[rank % len(masks)] for rank in range(size)]
         numbers = Counter(of_rank)
-        sharers = tuple(rank for rank in everyone if of_rank[rank] == of_rank[local_rank])
+        sharers = tuple(rank for rank, mask in enumerate(of_rank) if mask == of_rank[local_rank])
         crosses = sum(map(len, numbers)) > len(union(numbers))
         is_full = any(number > len(mask) for mask, number in numbers.items())
-        if len(sharers) > len(allowed):
-            sharers = (local_rank,)
+        sharers = sharers if len(sharers) <= len(allowed) else (local_rank,)
         return Binding(sharers=sharers, overlaps=crosses or is_full)
     if size == 1 or launcher_cpus is None or launcher_cpus <= allowed:
-        return Binding(sharers=everyone)
+        return Binding(sharers=tuple(range(size)))
     return Binding(sharers=(local_rank,), overlaps=size * len(allowed) > len(launcher_cpus))
 
 
@@ -80,7 +79,7 @@ def read_job_cpus(env: Env, root: Root, node: str) -> JobCpus | None:
     `node` is the host name of this machine. Source: the documentation of each batch system.
     """
     for system, marks, read in BATCH_SYSTEMS:
-        if all(env.get(mark) for mark in marks) and (found := read(env, root, node)):
+        if all(env.get(mark) for mark in marks) and (found := read(_Job(env, root, node))):
             variable, number = found
             return JobCpus(system=system, variable=variable, count=number)
     return None
@@ -98,80 +97,115 @@ Found = tuple[str, int] | None
 """The name of a variable and the number of CPUs that it says."""
 
 
-def _read_slurm(env: Env, root: Root, node: str) -> Found:
-    return _read_variable(env, "SLURM_CPUS_ON_NODE")
+class _Job:
+    """The variables of a job, the files that they name, and the name of this machine."""
+
+    def __init__(self, env: Env, root: Root, node: str) -> None:
+        self.env, self._root, self._node = env, root, node.partition(".")[0]
+
+    def read_variable(self, name: str) -> Found:
+        number = whole_number(self.env.get(name))
+        return (name, number) if number else None
+
+    def read_words(self, variable: str) -> list[list[str]]:
+        """Return the words of each line, without empty lines, of the file that a variable names."""
+        path = self.env.get(variable, "")
+        text = self._root.read(path.lstrip("/")) if path.startswith("/") else None
+        return [line.split() for line in (text or "").splitlines() if line.strip()]
+
+    def count_lines(self, variable: str) -> Found:
+        """Return how many lines of a file name this machine."""
+        return self.count_slots(variable, [[words[0], "1"] for words in self.read_words(variable)])
+
+    def count_slots(self, variable: str, pairs: Sequence[Sequence[str]]) -> Found:
+        """Return the sum of the numbers that follow the name of this machine, with or without its domain."""
+        own = (words[1] for words in pairs if words[1:] and words[0].partition(".")[0] == self._node)
+        number = sum(whole_number(word) or 0 for word in own)
+        return (variable, number) if number else None
 
 
-def _read_sge(env: Env, root: Root, node: str) -> Found:
+def _read_sge(job: _Job) -> Found:
     """Read the slots of this machine; NSLOTS counts the slots of all machines."""
-    if env.get("NHOSTS", "1") == "1":
-        return _read_variable(env, "NSLOTS")
-    return _count_slots(_read_words(env, root, "PE_HOSTFILE"), "PE_HOSTFILE", node)
+    if job.env.get("NHOSTS", "1") == "1":
+        return job.read_variable("NSLOTS")
+    return job.count_slots("PE_HOSTFILE", job.read_words("PE_HOSTFILE"))
 
 
-def _read_pbs(env: Env, root: Root, node: str) -> Found:
+def _read_pbs(job: _Job) -> Found:
     """Read the larger of two numbers: either may count processes that have several CPUs each."""
-    found = [_read_variable(env, "NCPUS"), _count_lines(env, root, "PBS_NODEFILE", node)]
+    found = job.read_variable("NCPUS"), job.count_lines("PBS_NODEFILE")
     return max(filter(None, found), key=lambda pair: pair[1], default=None)
 
 
-def _read_lsf(env: Env, root: Root, node: str) -> Found:
+def _read_lsf(job: _Job) -> Found:
     """Read the slots of this machine; LSB_DJOB_NUMPROC counts the slots of all machines."""
-    words = env.get("LSB_MCPU_HOSTS", "").split()
-    pairs = [[host, slots] for host, slots in zip(words[::2], words[1::2], strict=False)]
-    return _count_slots(pairs, "LSB_MCPU_HOSTS", node) or _read_variable(env, "LSB_DJOB_NUMPROC")
+    words = job.env.get("LSB_MCPU_HOSTS", "").split()
+    pairs = [*zip(words[::2], words[1::2], strict=False)]
+    return job.count_slots("LSB_MCPU_HOSTS", pairs) or job.read_variable("LSB_DJOB_NUMPROC")
 
 
-def _read_condor(env: Env, root: Root, node: str) -> Found:
+def _read_condor(job: _Job) -> Found:
     """Read the CPUs of the slot, or else the CPUs that the job has requested."""
     for variable, name in (("_CONDOR_MACHINE_AD", "cpus"), ("_CONDOR_JOB_AD", "requestcpus")):
-        for words in _read_words(env, root, variable):
+        for words in job.read_words(variable):
             number = whole_number(words[-1])
             if words[:2] == [words[0], "="] and words[0].lower() == name and number:
                 return variable, number
     return None
 
 
-def _read_oar(env: Env, root: Root, node: str) -> Found:
-    return _count_lines(env, root, "OAR_NODEFILE", node)
-
-
-BATCH_SYSTEMS: tuple[tuple[str, tuple[str, ...], Callable[[Env, Root, str], Found]], ...] = (
-    ("Slurm", ("SLURM_JOB_ID",), _read_slurm),
+BATCH_SYSTEMS: tuple[tuple[str, tuple[str, ...], Callable[[_Job], Found]], ...] = (
+    ("Slurm", ("SLURM_JOB_ID",), lambda job: job.read_variable("SLURM_CPUS_ON_NODE")),
     ("SGE", ("JOB_ID", "NSLOTS"), _read_sge),
     ("PBS", ("PBS_JOBID",), _read_pbs),
     ("LSF", ("LSB_JOBID",), _read_lsf),
     ("HTCondor", ("_CONDOR_SLOT",), _read_condor),
-    ("OAR", ("OAR_NODEFILE",), _read_oar),
+    ("OAR", ("OAR_NODEFILE",), lambda job: job.count_lines("OAR_NODEFILE")),
 )
 """Each batch system: its name, the variables that only it sets, and what reads its number of CPUs."""
 
 
-def _read_variable(env: Env, name: str) -> Found:
-    number = whole_number(env.get(name))
-    return (name, number) if number else None
+def request_own_gpus(
+    request: Request, machine: Machine, ranks: int, env: Env, *, by_slurm: bool
+) -> tuple[Request, int | None, str]:
+    """Return the request of a rank that may see only GPUs of its own, and cannot see those of other ranks.
+
+    Also the index of its placement, None if that stays as it is, and why no plan can have the GPUs of a rank,
+    "" otherwise. The request stays as it is if all `ranks` on a machine see the same GPUs, as far as is
+    known. Otherwise, the variables of the vendors stay as they are:
+
+    - A rank with CPUs of its own keeps its GPUs too.
+    - If Slurm has divided all GPUs of the machine evenly, the plan has all of them, and each rank takes the
+      placement with its own GPUs.
+    - Otherwise, ranks get CPUs as they would without devices.
+    """
+    wants_gpus = request.devices == "auto" or DeviceKind.GPU in request.devices
+    seen = request.visible.devices if request.visible else ()
+    own, every = _select_gpus(seen), _select_gpus(machine.devices)
+    if ranks == 1 or not wants_gpus or not own:
+        return request, None, ""
+    # Slurm says how many GPUs all ranks have. With other launchers, the visible GPUs are the rank's own if
+    # they are too few for all ranks, but the GPUs of the machine are not.
+    given = (whole_number(env.get("SLURM_GPUS_ON_NODE")) or 0) if by_slurm else 0
+    needed = ranks * (request.devices_per_rank or 1)
+    is_narrowed = len(own) < needed <= len(every) and not request.share_devices
+    if not (len(own) < given if given else is_narrowed):
+        return request, None, ""
+    if request.outside_ranks:
+        return request.replace(has_own_devices=True), None, ""
+    each = len(own)
+    by_list = any(word in env.get("SLURMD_TRES_BIND", "") for word in ("map_gpu", "mask_gpu"))
+    are_divided = given == len(every) == ranks * each and not by_list  # a list can repeat a GPU
+    blocks = [every[start : start + each] for start in range(0, len(every), each)]
+    at = next((index for index, block in enumerate(blocks) if set(block) == set(own)), None)
+    if are_divided and at is not None and request.devices_per_rank in (None, each) and request.needs_strategy:
+        others = (device for device in seen if device.kind is not DeviceKind.GPU)
+        visible = VisibleDevices(devices=(*every, *others))
+        request = request.replace(visible=visible, devices_per_rank=each, share_devices=False)
+        return request, at, ""
+    text = f"sees {count(each, 'GPU')} of {len(every)}, and cannot plan for the GPUs of the other ranks"
+    return request.replace(devices=()), None, text
 
 
-def _read_words(env: Env, root: Root, variable: str) -> list[list[str]]:
-    """Return the words of each line, without empty lines, of the file that a variable names."""
-    path = env.get(variable, "")
-    text = root.read(path.lstrip("/")) if path.startswith("/") else None
-    return [line.split() for line in (text or "").splitlines() if line.strip()]
-
-
-def _count_lines(env: Env, root: Root, variable: str, node: str) -> Found:
-    """Return how many lines of a file name this machine."""
-    lines = [words for words in _read_words(env, root, variable) if _is_node(words[0], node)]
-    return (variable, len(lines)) if lines else None
-
-
-def _count_slots(pairs: Sequence[Sequence[str]], variable: str, node: str) -> Found:
-    """Return the sum of the numbers that follow the name of this machine."""
-    found = (whole_number(words[1]) or 0 for words in pairs if words[1:] and _is_node(words[0], node))
-    number = sum(found)
-    return (variable, number) if number else None
-
-
-def _is_node(name: str, node: str) -> bool:
-    """Return whether two host names are the same, one of them perhaps without its domain."""
-    return name.partition(".")[0] == node.partition(".")[0]
+def _select_gpus(devices: Iterable[Device]) -> tuple[Device, ...]:
+    return tuple(device for device in devices if device.kind is DeviceKind.GPU and not device.physical)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ompbind.commands.environment import RankIdentity
 from ompbind.commands.rank_variables import OMPBIND_GROUP_RANK, OMPBIND_RANK, SUPERVISOR_NAME
-from ompbind.cpuset import CpuSet
+from ompbind.cpuset import CpuSet, join_words
 from ompbind.errors import RequestError
 from ompbind.launchers.launchers import LAUNCHERS, OTHER_RANKS, TORCHRUN, Env, Launcher, read_number
 from ompbind.machine.read.linux_cgroup import read_limits
@@ -28,11 +28,10 @@ class Ancestor(Record):
 class LauncherRank(Record):
     """One rank, as its launcher describes it.
 
-    `launcher` is the name of the launcher, `starter` the pid of its process that started the rank, None if
-    this is hidden. `identity.local_size` is 0 if the number of ranks on this machine is unknown. `run_id` is
-    the same for all ranks of the job; if the launcher does not identify the job, it is the same only for the
-    ranks of this machine. With `assumes_local_size`, the number of ranks on this machine may be wrong.
-    `unused` has a text for each other launcher whose variables were found.
+    `starter` is the pid of the launcher's process that started the rank, None if this is hidden. `run_id` is
+    the same for all ranks of the job; if the launcher does not identify the job, only for those of this
+    machine. `identity.local_size` is 0 if unknown; with `assumes_local_size` it may be wrong. `unused` has a
+    text for each other launcher whose variables were found.
     """
 
     launcher: str
@@ -43,12 +42,8 @@ class LauncherRank(Record):
     unused: tuple[str, ...] = ()
 
 
-_FROM_RUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-"""Variables that ompbind sets for a rank, as torchrun does."""
-
-
 def render_launcher_names() -> str:
-    """Return the names of all launchers whose ranks can be found, for messages and help."""
+    """Return the names of all launchers whose ranks can be found."""
     return ", ".join(launcher.name for launcher in LAUNCHERS if launcher.local_rank)
 
 
@@ -56,13 +51,14 @@ def find_launcher(env: Env, ancestors: Iterable[Ancestor] = ()) -> LauncherRank 
     """Return the rank that the environment describes, None if no launcher started this process.
 
     `ancestors` are read only if there is a launcher. Raises RequestError if the variables of the launcher
-    contradict each other, and if no launcher has set all its variables, but one has set some.
+    contradict each other, or if some of them are missing.
     """
     own_rank = env.get(OMPBIND_GROUP_RANK) or env.get(OMPBIND_RANK)
     if own_rank is not None and own_rank == env.get("RANK") and not env.get(TORCHRUN.mark):
         # ompbind has set the variables of torchrun, but is no launcher: its ranks are bound. torchrun in a
         # rank of ompbind sets the variables again, and its mark.
-        env = {name: value for name, value in env.items() if name not in _FROM_RUN}
+        own = (*TORCHRUN.needed, "LOCAL_WORLD_SIZE")
+        env = {name: value for name, value in env.items() if name not in own}
     complete = [launcher for launcher in LAUNCHERS if launcher.is_complete(env)]
     if not complete:
         _refuse_partial(env)
@@ -76,13 +72,20 @@ def find_launcher(env: Env, ancestors: Iterable[Ancestor] = ()) -> LauncherRank 
     starter = find_starter(processes, launcher.daemons)
     word = launcher.name.partition(" or ")[0].replace(" ", "").lower()
     parts = [env[name] for name in launcher.run_id if env.get(name)] or [str(starter or 1)]
+    reasons = {
+        other.name: f"{launcher.name} is the innermost launcher"
+        if other in complete
+        else _explain_missing(other, env)
+        for other in LAUNCHERS
+        if other is not launcher and other.local_rank and (other in complete or other.is_partial(env))
+    }
     return LauncherRank(
         launcher=launcher.name,
         identity=identity,
         run_id="-".join([word, *parts]).replace("/", "_"),
         starter=starter,
         assumes_local_size=launcher.assumes_local_size,
-        unused=tuple(_explain_unused(launcher, env)),
+        unused=tuple(f"variables of {name} are not used: {why}" for name, why in reasons.items()),
     )
 
 
@@ -145,14 +148,13 @@ def _read_identity(launcher: Launcher, env: Env) -> RankIdentity:
     local_rank, rank, size = (
         read_number(env, name) for name in (launcher.local_rank, launcher.rank, launcher.size)
     )
-    if isinstance(launcher.local_size, str):
-        size_name = launcher.local_size
-        local_size = read_number(env, size_name) if env.get(size_name) else 0
+    known = launcher.local_size
+    if isinstance(known, str):
+        local_size = read_number(env, known) if env.get(known) else 0
     else:
-        size_name, local_size = "", launcher.local_size(env)
-    local_size_text = f"{size_name or 'the number of ranks on this machine'}={local_size}"
-    local_rank_text, rank_text = f"{launcher.local_rank}={local_rank}", f"{launcher.rank}={rank}"
-    size_text = f"{launcher.size}={size}"
+        local_size, known = known(env), "the number of ranks on this machine"
+    local_rank_text, local_size_text = f"{launcher.local_rank}={local_rank}", f"{known}={local_size}"
+    rank_text, size_text = f"{launcher.rank}={rank}", f"{launcher.size}={size}"
     for is_wrong, first, second in (
         (rank >= size, rank_text, size_text),
         (local_size and local_rank >= local_size, local_rank_text, local_size_text),
@@ -182,25 +184,13 @@ def _refuse_partial(env: Env) -> None:
     raise RequestError(text, hint=hint)
 
 
-def _explain_unused(chosen: Launcher, env: Env) -> Iterator[str]:
-    """Yield why the variables of each other launcher are not used."""
-    for launcher in LAUNCHERS:
-        if launcher is not chosen and launcher.is_complete(env):
-            yield f"variables of {launcher.name} are not used: {chosen.name} is the innermost launcher"
-        elif launcher.local_rank and launcher.is_partial(env):
-            yield f"variables of {launcher.name} are not used: {_explain_missing(launcher, env)}"
-
-
 def _explain_missing(launcher: Launcher, env: Env) -> str:
-    """Return which variables of a rank are missing."""
     missing = [name for name in launcher.needed if not env.get(name)]
     return f"{_list_names(missing)} not set" if missing else f"{launcher.name} sets no local rank"
 
 
 def _list_names(names: Sequence[str]) -> str:
-    """Return names with their verb: "A is", "A, B and C are"."""
-    *some, last = names
-    return f"{', '.join(some)} and {last} are" if some else f"{last} is"
+    return f"{join_words(names)} {'are' if len(names) > 1 else 'is'}"
 
 
 # The ancestors of a rank: which launcher is the innermost, and whether it has bound the rank.
@@ -248,5 +238,4 @@ def read_launcher_cpus(root: Root, starter: int | None) -> CpuSet | None:
 
 
 def _read_status(root: Root, pid: int) -> str:
-    """Return the text of `proc/PID/status`, "" if there is none."""
     return root.read(f"proc/{pid}/status") or ""

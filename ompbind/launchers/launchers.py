@@ -33,14 +33,13 @@ def may_have_variables(env: Env) -> bool:
 class Launcher(Record):
     """One launcher: its name in messages, the variables that it sets for a rank, and its processes.
 
-    `rank`, `size` and `local_rank` are the variables that a rank needs; "" for a variable that the launcher
-    does not set: its ranks cannot be identified. `local_size` is the variable with the number of ranks on
-    this machine, or a function that finds the number in the environment (0 if unknown). The values of the
-    variables `run_id` together identify the job. `daemons` are the names of the processes that start ranks.
-    `step` is a variable that only ranks have, "" if `rank` is such a variable: Slurm sets the others for the
-    script of a batch job too. `job_steps` are its values for scripts and shells. `mark` is a variable that
-    only this launcher sets, if users set the others by hand, and if its process can have any name. With
-    `assumes_local_size`, the function `local_size` assumes equal numbers on all machines. `example` is
+    A rank needs the variables `rank`, `size` and `local_rank`; "" for one that the launcher does not set: its
+    ranks cannot be identified. `local_size` is the variable with the number of ranks on this machine, or a
+    function that finds it in the environment (0 if unknown; with `assumes_local_size` it assumes equal
+    numbers on all machines). The values of the variables `run_id` together identify the job. `daemons` are
+    the names of the processes that start ranks. `step` is a variable that only ranks have, if scripts of jobs
+    have `rank` too, and `job_steps` are its values for scripts and shells. `mark` is a variable that only
+    this launcher sets, if users set the others by hand, and if its process can have any name. `example` is
     (description, command line) for the help.
     """
 
@@ -139,111 +138,79 @@ def _find_flux_size(env: Env) -> int:
 
 
 def _find_pals_size(env: Env) -> int:
-    """Return the number of ranks on this machine, 0 if unknown."""
     names = (name for name in ("PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE") if env.get(name))
     return next((read_number(env, name) for name in names), 0)
 
 
 TORCHRUN = Launcher(
     name="torchrun",
-    rank="RANK",
-    size="WORLD_SIZE",
-    local_rank="LOCAL_RANK",
-    local_size="LOCAL_WORLD_SIZE",
+    rank="RANK", size="WORLD_SIZE", local_rank="LOCAL_RANK", local_size="LOCAL_WORLD_SIZE",
     run_id=("TORCHELASTIC_RUN_ID", "MASTER_PORT"),
     daemons=("pt_elastic", "torchrun"),  # before PyTorch 2.5 torchrun or python
     mark="TORCHELASTIC_RUN_ID",
-)
+)  # fmt: skip
 
 SLURM = Launcher(
     name="Slurm",
-    rank="SLURM_PROCID",
-    size="SLURM_NTASKS",
-    local_rank="SLURM_LOCALID",
-    local_size=_find_slurm_size,
+    rank="SLURM_PROCID", size="SLURM_NTASKS", local_rank="SLURM_LOCALID", local_size=_find_slurm_size,
     run_id=("SLURM_JOB_ID", "SLURM_STEP_ID"),
     daemons=("slurmstepd",),
     step="SLURM_STEP_ID",
     job_steps=(str(0xFFFFFFFA), str(0xFFFFFFFB)),  # the shell of salloc, the script of sbatch
     example=("Eight Slurm tasks", "srun -n 8 --cpu-bind=none ompbind exec -- ./app"),
-)
+)  # fmt: skip
+
+_PRRTE = ("prterun", "prte", "prted")
 
 LAUNCHERS = (
     TORCHRUN,
     Launcher(  # version 4, and version 5, which starts ranks with PRRTE
         name="Open MPI",
-        rank="OMPI_COMM_WORLD_RANK",
-        size="OMPI_COMM_WORLD_SIZE",
-        local_rank="OMPI_COMM_WORLD_LOCAL_RANK",
-        local_size="OMPI_COMM_WORLD_LOCAL_SIZE",
+        rank="OMPI_COMM_WORLD_RANK", size="OMPI_COMM_WORLD_SIZE",
+        local_rank="OMPI_COMM_WORLD_LOCAL_RANK", local_size="OMPI_COMM_WORLD_LOCAL_SIZE",
         run_id=("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"),
-        daemons=(
-            *("mpirun", "mpirun.openmpi", "mpiexec", "mpiexec.openmpi", "orterun", "orted"),
-            *("prterun", "prte", "prted"),
-        ),
+        daemons=("mpirun", "mpirun.openmpi", "mpiexec", "mpiexec.openmpi", "orterun", "orted", *_PRRTE),
         example=("Four MPI ranks", "mpirun -n 4 --bind-to none ompbind exec -- ./app"),
     ),
     Launcher(  # MPICH's Hydra, and the launchers derived from it: Intel MPI, MVAPICH
         name="MPICH or Intel MPI",
-        rank="PMI_RANK",
-        size="PMI_SIZE",
-        local_rank="MPI_LOCALRANKID",
-        local_size="MPI_LOCALNRANKS",
-        run_id=("PMI_JOBID",),
-        daemons=("hydra_pmi_proxy",),
+        rank="PMI_RANK", size="PMI_SIZE", local_rank="MPI_LOCALRANKID", local_size="MPI_LOCALNRANKS",
+        run_id=("PMI_JOBID",), daemons=("hydra_pmi_proxy",),
     ),
     Launcher(  # MVAPICH2's mpirun_rsh
         name="MVAPICH2",
-        rank="MV2_COMM_WORLD_RANK",
-        size="MV2_COMM_WORLD_SIZE",
-        local_rank="MV2_COMM_WORLD_LOCAL_RANK",
-        local_size="MV2_COMM_WORLD_LOCAL_SIZE",
-        run_id=("MPIRUN_ID",),
-        daemons=("mpispawn",),
+        rank="MV2_COMM_WORLD_RANK", size="MV2_COMM_WORLD_SIZE",
+        local_rank="MV2_COMM_WORLD_LOCAL_RANK", local_size="MV2_COMM_WORLD_LOCAL_SIZE",
+        run_id=("MPIRUN_ID",), daemons=("mpispawn",),
     ),
     Launcher(  # jsrun, on IBM's systems with LSF; it sets the variables of Open MPI too
         name="JSM",
-        rank="JSM_NAMESPACE_RANK",
-        size="JSM_NAMESPACE_SIZE",
-        local_rank="JSM_NAMESPACE_LOCAL_RANK",
-        local_size="JSM_NAMESPACE_LOCAL_SIZE",
-        run_id=("PMIX_NAMESPACE",),
-        daemons=("jsmd",),
+        rank="JSM_NAMESPACE_RANK", size="JSM_NAMESPACE_SIZE",
+        local_rank="JSM_NAMESPACE_LOCAL_RANK", local_size="JSM_NAMESPACE_LOCAL_SIZE",
+        run_id=("PMIX_NAMESPACE",), daemons=("jsmd",),
     ),
     # HPE Cray systems. PALS sets the number of all ranks in the variables of PMI only. The PMI plugins of
     # Slurm and Flux set some of the variables of PALS too.
     Launcher(
         name="PALS",
-        rank="PALS_RANKID",
-        size="PMI_SIZE",
-        local_rank="PALS_LOCAL_RANKID",
-        local_size=_find_pals_size,
-        run_id=("PALS_APID",),
-        daemons=("palsd",),
+        rank="PALS_RANKID", size="PMI_SIZE", local_rank="PALS_LOCAL_RANKID", local_size=_find_pals_size,
+        run_id=("PALS_APID",), daemons=("palsd",),
     ),
     Launcher(
         name="Flux",
-        rank="FLUX_TASK_RANK",
-        size="FLUX_JOB_SIZE",
-        local_rank="FLUX_TASK_LOCAL_ID",
-        local_size=_find_flux_size,
-        run_id=("FLUX_JOB_ID",),
-        daemons=("flux-shell",),
-        assumes_local_size=True,
+        rank="FLUX_TASK_RANK", size="FLUX_JOB_SIZE",
+        local_rank="FLUX_TASK_LOCAL_ID", local_size=_find_flux_size, assumes_local_size=True,
+        run_id=("FLUX_JOB_ID",), daemons=("flux-shell",),
     ),
     SLURM,
     # PRRTE without Open MPI (`prterun`, `prun`) sets the rank, but neither the local rank nor any number of
     # ranks: a rank has to ask the server of PRRTE with the PMIx library.
     Launcher(
         name="PRRTE",
-        rank="PMIX_RANK",
-        size="",
-        local_rank="",
-        local_size="",
-        run_id=("PMIX_NAMESPACE",),
-        daemons=("prterun", "prte", "prted"),
+        rank="PMIX_RANK", size="", local_rank="", local_size="",
+        run_id=("PMIX_NAMESPACE",), daemons=_PRRTE,
     ),
-)
+)  # fmt: skip
 """All known launchers; where their processes are hidden, the first one with complete variables counts.
 
 torchrun is started by the others, but starts none of them. mpirun is started in jobs of PALS, Flux and Slurm,

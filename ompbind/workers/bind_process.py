@@ -15,10 +15,10 @@ from ompbind.commands.rank_variables import Variables
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
 from ompbind.execution.spawn import set_affinity
-from ompbind.inspection.diagnosis import read_own_runtimes
+from ompbind.inspection.diagnosis import is_library
 from ompbind.planning.plan import Placement, Plan
-from ompbind.procfs.reader import list_threads, read_affinity, read_stat
-from ompbind.programs.libraries import Library
+from ompbind.procfs.reader import list_threads, read_affinity, read_mapped_files, read_stat
+from ompbind.programs.libraries import Library, name_libraries
 from ompbind.record import Record
 from ompbind.workers.environment import Selection, make_changes
 from ompbind.workers.placed import (
@@ -169,7 +169,8 @@ def bind_process(
         placement = plan.placements[rank]
         if _undo is not None:
             raise LaunchError("bind_process has bound this process already", hint="call unbind() first")
-        runtimes = read_own_runtimes()
+        loaded = name_libraries(read_mapped_files("self", is_library))
+        runtimes = tuple(library for library in loaded if library.family)
         for runtime in runtimes:
             if _is_in_region(runtime):
                 raise LaunchError(

@@ -5,19 +5,18 @@ A thread is written as its state and mask: "R0*15 S0-1" are 15 runnable threads 
 
 import pytest
 
-from ompbind.inspection import read_load
 from ompbind.inspection.load import (
     LoadSample,
-    MaskOrigin,
-    MaskUser,
     Streak,
     add_sample,
     count_busy,
     find_competitors,
     find_shared_cpus,
+    find_throttled,
     judge_load,
     make_load_issue,
 )
+from ompbind.inspection.rank_processes import MaskOrigin
 from ompbind.inspection.verdict import Verdict
 from ompbind.machine.read.linux_cgroup import Throttling
 from ompbind.procfs.process_state import ProcessState, ThreadState
@@ -161,7 +160,7 @@ def throttled(cgroup="a", periods=5, throttled_periods=3, throttled_s=0.25):
 def test_each_throttled_cgroup_has_one_warning(measured, issues):
     ranks = rank(0, "0-1", pid=12), rank(1, "2-3", pid=13)
     groups = inspect(*OWN, *ranks, process("0-3", pid=20, name="other", parent=1)).groups
-    found = list(read_load.find_throttled(zip(groups, measured, strict=False)))
+    found = list(find_throttled(zip(groups, measured, strict=False)))
     assert all(issue.code == "throttled" and issue.severity is Severity.WARNING for issue in found)
     assert all(text in issue.text for issue, text in zip(found, issues, strict=True))
 
@@ -177,7 +176,7 @@ def users(origin, number=4, mask="0", allowed="0-3", busy=1, **more):
     own = cpus(mask), cpus(allowed)
     origins = [MaskOrigin(process=origin or worker, allowed=own[1]) for worker in workers]
     pairs = zip(workers, origins, strict=True)
-    return [MaskUser(process=worker, cpus=own[0], origin=each, busy=busy) for worker, each in pairs]
+    return [((worker, own[0], each), busy) for worker, each in pairs]
 
 
 @pytest.mark.parametrize(("users", "severity", "text"), [

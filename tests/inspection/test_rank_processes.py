@@ -4,8 +4,7 @@ import pytest
 
 from ompbind.cli.inspect import NO_PROCESSES, render_inspection, render_inspection_json
 from ompbind.commands.rank_variables import SUPERVISOR_NAME
-from ompbind.inspection.load import MaskOrigin
-from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
+from ompbind.inspection.rank_processes import MaskOrigin, ObservedProcesses, make_inspection
 from ompbind.openmp.binding import Bind
 from ompbind.planning.other_runs import LiveRun
 from ompbind.text import Severity

@@ -5,7 +5,7 @@ import pytest
 from ompbind.commands.environment import RankIdentity, RunSpec
 from ompbind.commands.rank_command import make_command
 from ompbind.cpuset import CpuSet
-from ompbind.launchers.own_gpus import request_own_gpus
+from ompbind.launchers.allocation import request_own_gpus
 from ompbind.machine.devices import DeviceKind
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.devices.visible import find_visible_devices
