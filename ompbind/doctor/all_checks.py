@@ -1,14 +1,12 @@
 """The checks of `ompbind doctor` in one table, and the function that runs them."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 
 from ompbind.doctor import checks_environment as environment
 from ompbind.doctor import checks_machine as machine
 from ompbind.doctor import checks_programs as programs
-from ompbind.doctor.facts import HostFacts, HostIssue
+from ompbind.doctor.facts import HostCheck, HostFacts, HostIssue
 from ompbind.text import Severity
-
-HostCheck = Callable[[HostFacts], Iterable[HostIssue]]
 
 CHECKS: Mapping[str, HostCheck] = {
     "versions": machine.check_versions,

@@ -26,7 +26,7 @@ from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS, split_
 _SPINS = "waiting threads keep their CPUs busy: other threads and ranks on these CPUs run later"
 _OVERRIDES = "it overrides OMP_NUM_THREADS in its library"
 _FEWER = "teams get fewer threads than the rank has CPUs"
-_NO = {"false", "0", "no", "off", ".f.", ".false."}
+
 
 Predicate = Callable[[str, HostFacts], bool]
 
@@ -44,10 +44,10 @@ def _has(*words: str) -> Predicate:
 
 
 def _yes(value: str, host: HostFacts) -> bool:
-    return value.strip().lower() not in _NO
+    return value.strip().lower() not in {"false", "0", "no", "off", ".f.", ".false."}
 
 
-def _binds(host: HostFacts) -> bool:
+def _binds(value: str, host: HostFacts) -> bool:
     return _yes(host.env.get("OMP_PROC_BIND", ""), host)
 
 
@@ -78,10 +78,10 @@ RULES: tuple[tuple[str, Predicate, str], ...] = (
      "it overrides OMP_PLACES and OMP_PROC_BIND, even =false, in the runtimes of LLVM and Intel"),
     *((name, _always, "it shrinks the initial thread's affinity mask, even with OMP_PROC_BIND=false")
       for name in SUBSET_VARIABLES),
-    ("OMP_PLACES", lambda value, host: _binds(host) and re.match(r"\s*\{\s*\d+\s*\}", value) is not None,
+    ("OMP_PLACES", lambda value, host: _binds(value, host) and bool(re.match(r"\s*\{\s*\d+\s*\}", value)),
      "libgomp then binds the initial thread, and all threads that it creates later, to one CPU; all threads"
      " of a second runtime run on that CPU too"),
-    ("OMP_PLACES", lambda value, host: _binds(host), f"all processes get the same places; {SHARING_COST}"),
+    ("OMP_PLACES", _binds, f"all processes get the same places; {SHARING_COST}"),
     ("OMP_PROC_BIND", lambda value, host: _yes(value, host) and "OMP_PLACES" not in host.env,
      "without OMP_PLACES every process binds its threads from the first CPU on: all ranks run on the same"
      " CPUs"),
@@ -118,16 +118,14 @@ def check_variables(host: HostFacts) -> Iterator[HostIssue]:
 
 def _make_issue(name: str, value: str, why: str, host: HostFacts) -> HostIssue:
     """Make the issue of a variable: a note, or an error for active waiting under a CPU quota."""
-    found = f"is {value!r}"
+    machine, remedy, make_issue = host.machine, f"unset {name}", note
     if name in OVERRIDING_VARIABLES or name in THREAD_COUNTS:
         does = "clears" if name in OVERRIDING_VARIABLES else "replaces"
-        remedy = f"unset {name}; 'ompbind run' {does} it unless --keep-env is given"
-        return note(name, found, why, remedy)
-    machine = host.machine
-    if name in dict(SPIN_SETTINGS) and machine and (machine.quota or 1e9) < len(machine.allowed):
+        remedy += f"; 'ompbind run' {does} it unless --keep-env is given"
+    elif name in dict(SPIN_SETTINGS) and machine and (machine.quota or 1e9) < len(machine.allowed):
         why += "; here this exhausts the CPU quota, and all threads are throttled"
-        return error(name, found, why, f"unset {name}")
-    return note(name, found, why, f"unset {name}")
+        make_issue = error
+    return make_issue(name, f"is {value!r}", why, remedy)
 
 
 def check_options(host: HostFacts) -> Iterator[HostIssue]:
@@ -151,10 +149,9 @@ def check_preloads(host: HostFacts) -> Iterator[HostIssue]:
     for warning in host.workload.preload_warnings:
         why = "programs run without this library"
         yield error("LD_PRELOAD", warning.removeprefix("LD_PRELOAD "), why, "correct LD_PRELOAD, or unset it")
-    if host.workload.preload_warnings:
-        return
-    value = host.env.get("LD_PRELOAD", "")
-    yield ok("LD_PRELOAD", f"{value}: can be loaded" if value.strip() else "not set")
+    if not host.workload.preload_warnings:
+        value = host.env.get("LD_PRELOAD", "")
+        yield ok("LD_PRELOAD", f"{value}: can be loaded" if value.strip() else "not set")
 
 
 _REPLACES = "the CPUs that ompbind gives to the rank are replaced"
@@ -207,12 +204,10 @@ BINDING_PACKAGES: tuple[tuple[str, str, str, str], ...] = (
 
 def _turns_on(name: str, value: str) -> bool:
     """Return whether a program binds itself with this value of a variable of BINDING_VARIABLES."""
-    word = value.strip().lower()
     if name == "TLLM_NUMA_AWARE_WORKER_AFFINITY":
         return value == "1"
-    if name == "CCL_WORKER_AFFINITY":
-        return word not in ("", "auto")
-    return word not in ("", "0", "false", "no", "off", "none", "disable", "n")
+    off = ("auto",) if name == "CCL_WORKER_AFFINITY" else ("0", "false", "no", "off", "none", "disable", "n")
+    return value.strip().lower() not in ("", *off)
 
 
 def check_rebinding(host: HostFacts) -> Iterator[HostIssue]:
@@ -223,15 +218,14 @@ def check_rebinding(host: HostFacts) -> Iterator[HostIssue]:
         if value is not None and _turns_on(name, value):
             remedy = f"set {name}={off}" if off else f"unset {name}"
             issues.append(note(name, f"is {value!r}: {program} binds", why, remedy))
-    words = {word.partition("=")[0] for word in host.command.argv[1:]} if host.command else set[str]()
-    for option, program in BINDING_OPTIONS.items():
-        if option in words:
-            why = f"it starts its workers on CPUs that it chooses itself: {_REPLACES}"
-            issues.append(note(option, f"{program} binds", why, f"omit {option}"))
-    machine, has_gpus = host.machine, False
-    if machine and len(machine.at(Level.NODE)) > 1:
-        has_gpus = any(device.kind is DeviceKind.GPU for device in machine.devices)
-    installed = host.command.packages if host.command else {}
+    command, machine = host.command, host.machine
+    words = {word.partition("=")[0] for word in command.argv[1:]} if command else ()
+    for option in filter(words.__contains__, BINDING_OPTIONS):
+        why = f"it starts its workers on CPUs that it chooses itself: {_REPLACES}"
+        issues.append(note(option, f"{BINDING_OPTIONS[option]} binds", why, f"omit {option}"))
+    devices = machine.devices if machine and len(machine.at(Level.NODE)) > 1 else ()
+    has_gpus = any(device.kind is DeviceKind.GPU for device in devices)
+    installed = command.packages if command else {}
     for package, program, variable, why in BINDING_PACKAGES:
         is_off = variable.partition("=")[0] in host.env or (package == "sglang" and not has_gpus)
         if package in installed and not is_off:

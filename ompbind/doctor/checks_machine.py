@@ -1,10 +1,10 @@
 """Checks of `ompbind doctor`: the machine, its CPUs, devices and memory, its kernel, other runs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import compress
 
 from ompbind.cpuset import EMPTY, CpuSet, count, named
-from ompbind.doctor.facts import UNKNOWN, HostFacts, HostIssue, Permission, error, note, ok
+from ompbind.doctor.facts import UNKNOWN, HostCheck, HostFacts, HostIssue, Permission, error, note, ok
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.model import Level, Machine
 from ompbind.planning.devices.locality import find_locality, find_near
@@ -14,6 +14,11 @@ from ompbind.planning.memory import measure_remote_memory, render_not_allowed
 SHARING_COST = (
     "threads that share a CPU take turns, and all threads of a parallel region wait for the last one"
 )
+
+
+def _if_readable(check: Callable[[HostFacts, Machine], Iterable[HostIssue]]) -> HostCheck:
+    """Make a check that finds nothing if the machine cannot be read."""
+    return lambda host: check(host, host.machine) if host.machine else ()
 
 
 def check_machine(host: HostFacts) -> Iterator[HostIssue]:
@@ -32,35 +37,31 @@ def check_machine(host: HostFacts) -> Iterator[HostIssue]:
         yield ok("machine", f"{count(len(machine.at(Level.CORE)), 'core')}, {machine.arch}")
 
 
-def check_cpus(host: HostFacts) -> Iterator[HostIssue]:
+@_if_readable
+def check_cpus(host: HostFacts, machine: Machine) -> Iterator[HostIssue]:
     """Compare the allowed CPUs with the online CPUs."""
-    machine = host.machine
-    if machine is None:
-        return
     if machine.allowed == machine.online:
         yield ok("CPUs", f"all {len(machine.online)} online CPUs are allowed")
         return
-    usable = machine.online if host.cpuset is None else machine.online & host.cpuset
-    limited_by = (usable != machine.online, machine.allowed != usable)  # cgroup, mask
-    is_rank = host.enclosing is not None and machine.allowed == host.enclosing[1]
-    if host.enclosing and is_rank:
-        limits = f"the enclosing run (rank {host.enclosing[0]})"
-        remedy = "none needed: a rank has its own CPUs"
+    rank = host.enclosing[0] if host.enclosing and machine.allowed == host.enclosing[1] else None
+    if rank is not None:
+        limits, remedy = f"the enclosing run (rank {rank})", "none needed: a rank has its own CPUs"
     else:
+        usable = machine.online if host.cpuset is None else machine.online & host.cpuset
+        limited_by = (usable != machine.online, machine.allowed != usable)  # cgroup, mask
         causes = ("the cpuset of the cgroup", "the inherited affinity mask")
         limits = " and ".join(compress(causes, limited_by))
         in_container = "docker and podman: --cpuset-cpus; Kubernetes: CPU requests"
         outside = "change AllowedCPUs= of the systemd unit, or request more CPUs from the batch system"
         origins = "taskset, numactl, a batch system or launcher, or a parent process that OpenMP has bound"
-        ways = (
-            in_container if host.kernel.container else outside,
-            f"to use more CPUs, find what has set the mask: {origins}; 'taskset -p $$' shows the mask of a"
-            " shell",
+        of_mask = (
+            f"to use more CPUs, find what has set the mask: {origins}; 'taskset -p $$' shows it for a shell"
         )
+        ways = (in_container if host.kernel.container else outside, of_mask)
         remedy = "; ".join(compress(ways, limited_by))
     online = count(len(machine.online), "online CPU")
     found = f"{len(machine.allowed)} of {online} allowed ({machine.allowed}): limited by {limits}"
-    if len(machine.allowed) > 1 or is_rank:
+    if len(machine.allowed) > 1 or rank is not None:
         why = "programs that count or name all online CPUs get fewer; ompbind uses only the allowed CPUs"
         yield note("CPUs", found, why, remedy)
     else:
@@ -68,24 +69,22 @@ def check_cpus(host: HostFacts) -> Iterator[HostIssue]:
         yield error("CPUs", found, why, remedy)
 
 
-def check_cores(host: HostFacts) -> Iterator[HostIssue]:
+@_if_readable
+def check_cores(host: HostFacts, machine: Machine) -> Iterator[HostIssue]:
     """Look for cores with some hardware threads that are not allowed: other programs may use those."""
-    machine = host.machine
-    if machine is None or machine.allowed == machine.online:
-        return
     cores = [core.cpus for core in machine.at(Level.CORE)]
     partial = [core for core in cores if core & machine.allowed and not core <= machine.allowed]
-    if partial:
+    if partial and machine.allowed != machine.online:
         lost = CpuSet(cpu for core in partial for cpu in core - machine.allowed)
         found = f"{count(len(partial), 'core')} only partly allowed: not {named('CPU', lost)}"
         why = "programs on the other hardware threads of a core share its execution units and caches"
         yield note("cores", found, why, "request whole cores, or exclude these: -m 'all,^CPUS'")
 
 
-def check_offline(host: HostFacts) -> Iterator[HostIssue]:
+@_if_readable
+def check_offline(host: HostFacts, machine: Machine) -> Iterator[HostIssue]:
     """Look for offline CPUs; siblings that are offline because SMT is off are intended."""
-    machine = host.machine
-    if machine is None or not machine.offline:
+    if not machine.offline:
         return
     found = f"{named('CPU', machine.offline)} present but offline"
     if host.kernel.smt in ("off", "forceoff"):
@@ -96,10 +95,10 @@ def check_offline(host: HostFacts) -> Iterator[HostIssue]:
     yield note("offline CPUs", found, why, f"to use them, as root: echo 1 > {file}")
 
 
-def check_excluded(host: HostFacts) -> Iterator[HostIssue]:
+@_if_readable
+def check_excluded(host: HostFacts, machine: Machine) -> Iterator[HostIssue]:
     """Look for CPUs that the kernel excludes from scheduling or from its own work."""
-    reasons = host.machine.exclusion_reasons if host.machine else ()
-    for name, cpus in reasons:
+    for name, cpus in machine.exclusion_reasons:
         why = "they are used only by masks that name them"
         if name == "isolated":
             why += "; the kernel moves no threads to or between them: threads without a place share one CPU"
@@ -107,25 +106,18 @@ def check_excluded(host: HostFacts) -> Iterator[HostIssue]:
         yield note("excluded CPUs", f"{named('CPU', cpus)}: {name}", why, remedy)
 
 
-def check_smt(host: HostFacts) -> Iterator[HostIssue]:
+@_if_readable
+def check_smt(host: HostFacts, machine: Machine) -> Iterator[HostIssue]:
     """Report how many hardware threads cores have, and how many of them ranks use."""
-    machine = host.machine
-    if machine is None:
-        return
-    widths = {len(core.cpus) for core in machine.at(Level.CORE)}
-    if widths <= {1}:
-        yield ok("SMT", "one hardware thread per core")
-    else:
-        most = max(widths, default=1)
-        used = "4" if most >= 8 else "1"
-        yield ok("SMT", f"{most} hardware threads per core: ranks use {used}, or all with --smt all")
+    most = max((len(core.cpus) for core in machine.at(Level.CORE)), default=1)
+    used = "4" if most >= 8 else "1"
+    several = f"{most} hardware threads per core: ranks use {used}, or all with --smt all"
+    yield ok("SMT", several if most > 1 else "one hardware thread per core")
 
 
-def check_quota(host: HostFacts) -> Iterator[HostIssue]:
+@_if_readable
+def check_quota(host: HostFacts, machine: Machine) -> Iterator[HostIssue]:
     """Compare the CPU time that the cgroup may use with the number of its CPUs."""
-    machine = host.machine
-    if machine is None:
-        return
     quota, cpus = machine.quota, len(machine.allowed)
     if quota is None or quota >= cpus:
         found = "none" if quota is None else f"{count(quota, 'CPU')}, enough for all allowed CPUs"
@@ -134,10 +126,8 @@ def check_quota(host: HostFacts) -> Iterator[HostIssue]:
     found = f"the cgroup limits CPU time to {quota:g} of {count(cpus, 'allowed CPU')}"
     why = "thread pools sized by CPU count exhaust the quota, and then all threads are throttled"
     where = "docker and podman: --cpus" if host.kernel.container else "CPUQuota= of the systemd unit"
-    remedy = (
-        "none for 'ompbind run', whose thread counts stay within the quota; otherwise"
-        f" OMP_NUM_THREADS={max(1, int(quota))}, or a larger quota ({where})"
-    )
+    remedy = "none for 'ompbind run', whose thread counts stay within the quota; otherwise"
+    remedy += f" OMP_NUM_THREADS={max(1, int(quota))}, or a larger quota ({where})"
     yield note("CPU quota", found, why, remedy)
 
 
@@ -158,12 +148,12 @@ def check_runs(host: HostFacts) -> Iterator[HostIssue]:
         return
     allowed = host.machine.allowed if host.machine else EMPTY
     others = [run for run in host.runs if run.claimed & allowed]
-    if not others:
-        yield ok("other runs", "none on these CPUs")
+    remedy = "use --avoid to plan around it, --exclusive to refuse to start; 'ompbind ps' lists all runs"
     for run in others:
         found = f"{run.run_id} (pid {run.pid}) uses {named('CPU', run.claimed & allowed)}"
-        remedy = "use --avoid to plan around it, --exclusive to refuse to start; 'ompbind ps' lists all runs"
         yield note("other runs", found, SHARING_COST, remedy)
+    if not others:
+        yield ok("other runs", "none on these CPUs")
 
 
 def check_load(host: HostFacts) -> Iterator[HostIssue]:
@@ -183,29 +173,26 @@ def check_load(host: HostFacts) -> Iterator[HostIssue]:
 _PROVIDER = "ask the provider of the machine"
 
 
-def check_devices(host: HostFacts) -> Iterator[HostIssue]:
+@_if_readable
+def check_devices(host: HostFacts, machine: Machine) -> Iterator[HostIssue]:
     """Look for GPUs that no allowed CPU is near."""
-    machine = host.machine
-    if machine is None:
-        return
     visible = find_visible_devices(machine.devices, host.env).devices
     gpus = [device for device in visible if device.kind is DeviceKind.GPU]
     if not gpus:
         return
     localities = [(gpu, find_locality(machine, [gpu], machine.allowed)) for gpu in gpus]
     far = [(gpu, locality) for gpu, locality in localities if locality.is_nearest]
+    inside = host.kernel.container
+    where = "docker and podman: --cpuset-cpus" if inside else "AllowedCPUs= of the systemd unit"
     for gpu, locality in far:
         node = "" if gpu.node is None else f" on NUMA node {gpu.node}"
         found = f"is near {named('CPU', locality.near)}{node}, but only CPUs {machine.allowed} are allowed"
-        where = "AllowedCPUs= of the systemd unit"
-        if host.kernel.container:
-            where = "docker and podman: --cpuset-cpus"
         allow = f"allow some of CPUs {locality.near} ({where}, taskset, or the batch system)"
         why = "every transfer between this GPU and a rank crosses to another NUMA node"
         yield note(f"{gpu.name} ({gpu.address})", found, why, f"{allow}, or use another GPU")
     unknown = [gpu for gpu, locality in localities if not locality.near]
     if unknown and len(machine.at(Level.NODE)) > 1 and not host.kernel.hypervisor:
-        found = f"{_list(unknown)}: the firmware does not report a NUMA node"
+        found = f"{_list_names(unknown)}: the firmware does not report a NUMA node"
         why = "plans cannot place ranks near these GPUs, and spread them over all NUMA nodes"
         yield note("GPUs", found, why, "name the CPUs with -m; look for a newer firmware (BIOS)")
     elif not far:
@@ -213,51 +200,48 @@ def check_devices(host: HostFacts) -> Iterator[HostIssue]:
         yield ok("GPUs", f"{count(len(gpus), 'GPU')}{near}")
 
 
-def _list(devices: Sequence[Device]) -> str:
+def _list_names(devices: Iterable[Device]) -> str:
     return ", ".join(device.name for device in devices)
 
 
-def check_virtual(host: HostFacts) -> Iterator[HostIssue]:
+@_if_readable
+def check_virtual(host: HostFacts, machine: Machine) -> Iterator[HostIssue]:
     """Look for parts of the topology that a hypervisor has not passed on, or made up."""
-    machine, hypervisor = host.machine, host.kernel.hypervisor
-    if machine is None or not hypervisor:
+    if not host.kernel.hypervisor:
         return
-    issues = [*_find_made_up_cores(machine, hypervisor), *_find_made_up_devices(machine, hypervisor)]
-    found = f"{hypervisor}: cores, caches and NUMA nodes are as the hypervisor reports them"
-    yield from issues or [ok("virtual machine", found)]
+    made_up = [*_find_made_up_cores(machine), *_find_made_up_devices(machine)]
+    maker = f"{host.kernel.hypervisor}: "
+    yield from (note("virtual machine", maker + found, why, remedy) for found, why, remedy in made_up)
+    if not made_up:
+        yield ok("virtual machine", f"{maker}cores, caches and NUMA nodes are as the hypervisor reports them")
 
 
-def _find_made_up_cores(machine: Machine, hypervisor: str) -> Iterator[HostIssue]:
+def _find_made_up_cores(machine: Machine) -> Iterator[tuple[str, str, str]]:
     """Look for packages of one CPU each, and for CPUs without shared caches."""
     packages, cpus = machine.at(Level.PACKAGE), len(machine.online)
     if cpus > 1 and packages and all(len(package.cpus) == 1 for package in packages):
-        found = f"{hypervisor}: each of {cpus} CPUs is a package of its own"
         why = "ompbind cannot know which CPUs share a core or a cache: ranks may share them unseen"
         remedy = f"{_PROVIDER} for the real CPU topology (QEMU: -smp sockets=,cores=,threads=)"
-        yield note("virtual machine", found, why, remedy)
+        yield f"each of {cpus} CPUs is a package of its own", why, remedy
     elif cpus > 1 and all(len(cache.cpus) == 1 for cache in machine.at(Level.L3)):
-        found = f"{hypervisor}: no L3 cache is shared"
         why = "plans do not keep the threads of a rank in one cache, because none is reported"
         remedy = f"{_PROVIDER} for the caches (libvirt: <cache mode='passthrough'/>)"
-        yield note("virtual machine", found, why, remedy)
+        yield "no L3 cache is shared", why, remedy
 
 
-def _find_made_up_devices(machine: Machine, hypervisor: str) -> Iterator[HostIssue]:
+def _find_made_up_devices(machine: Machine) -> Iterator[tuple[str, str, str]]:
     """Look for GPUs without a NUMA node, or all on one node although there are several."""
-    nodes = machine.at(Level.NODE)
+    nodes = len(machine.at(Level.NODE))
     gpus = [device for device in machine.devices if device.kind is DeviceKind.GPU and not device.excluded]
-    if len(nodes) < 2 or not gpus:
-        return
     unknown = [gpu for gpu in gpus if not find_near(machine, gpu)]
     remedy = f"{_PROVIDER} for GPUs below a PCI bus of their NUMA node (QEMU: pxb-pcie with numa_node=)"
-    if unknown:
-        found = f"{hypervisor}: the NUMA node of {_list(unknown)} is not passed on"
-        why = f"plans cannot place ranks near these GPUs, and spread them over all {len(nodes)} NUMA nodes"
-        yield note("virtual machine", found, why, remedy)
-    elif len(gpus) > 1 and len({gpu.node for gpu in gpus}) == 1:
-        found = f"{hypervisor}: all {len(gpus)} GPUs are on NUMA node {gpus[0].node} of {len(nodes)} nodes"
+    if nodes > 1 and unknown:
+        why = f"plans cannot place ranks near these GPUs, and spread them over all {nodes} NUMA nodes"
+        yield f"the NUMA node of {_list_names(unknown)} is not passed on", why, remedy
+    elif nodes > 1 and len(gpus) > 1 and len({gpu.node for gpu in gpus}) == 1:
+        found = f"all {len(gpus)} GPUs are on NUMA node {gpus[0].node} of {nodes} nodes"
         why = "the hypervisor may have made this up; plans then divide the CPUs of one node among all ranks"
-        yield note("virtual machine", found, why, f"compare 'nvidia-smi topo -m' on the host; {remedy}")
+        yield found, why, f"compare 'nvidia-smi topo -m' on the host; {remedy}"
 
 
 _SCARCE = 0.05
@@ -273,15 +257,14 @@ _FEATURES = (
 
 def check_memory_call(host: HostFacts) -> Iterator[HostIssue]:
     """Check that the kernel permits a process to choose the NUMA nodes of its memory."""
-    permission, several = host.may_place_memory, len(_nodes_with_memory(host)) > 1
-    if permission is Permission.UNKNOWN:
-        yield ok("set_mempolicy")
-    elif permission is Permission.GRANTED:
-        yield ok("set_mempolicy", "is permitted")
-    elif permission is Permission.ABSENT:
-        yield ok("set_mempolicy", "this kernel has no NUMA policies")
-    elif not several:
-        yield ok("set_mempolicy", "is refused; harmless with one NUMA node")
+    found = {
+        Permission.UNKNOWN: UNKNOWN,
+        Permission.GRANTED: "is permitted",
+        Permission.ABSENT: "this kernel has no NUMA policies",
+        Permission.REFUSED: "is refused; harmless with one NUMA node",
+    }[host.may_place_memory]
+    if host.may_place_memory is not Permission.REFUSED or len(_nodes_with_memory(host)) < 2:
+        yield ok("set_mempolicy", found)
     else:
         why = "memory cannot be bound to nodes; it is allocated where a thread touches it first"
         found, remedy = "is refused, by a seccomp filter", "allow set_mempolicy in the filter of the sandbox"
@@ -296,11 +279,9 @@ def _nodes_with_memory(host: HostFacts) -> list[int]:
     return [node.number for node in nodes if node.memory_bytes != 0]
 
 
-def check_allowed_memory(host: HostFacts) -> Iterator[HostIssue]:
+@_if_readable
+def check_allowed_memory(host: HostFacts, machine: Machine) -> Iterator[HostIssue]:
     """Look for allowed CPUs on NUMA nodes whose memory is not allowed."""
-    machine = host.machine
-    if machine is None:
-        return
     remote = CpuSet(measure_remote_memory(machine)) & machine.allowed
     if not remote:
         yield ok("allowed memory", "of the NUMA nodes of all allowed CPUs")
@@ -314,14 +295,13 @@ def check_allowed_memory(host: HostFacts) -> Iterator[HostIssue]:
 
 def check_balancing(host: HostFacts) -> Iterator[HostIssue]:
     """Check whether the kernel moves memory between NUMA nodes on its own."""
-    setting, nodes = host.kernel.numa_balancing, _nodes_with_memory(host)
-    if setting is None or len(nodes) < 2:
-        yield ok("NUMA balancing", UNKNOWN if setting is None and len(nodes) > 1 else "off, or only one node")
-    elif setting:
+    setting, several = host.kernel.numa_balancing, len(_nodes_with_memory(host)) > 1
+    if setting and several:
         why = "it causes page faults to find out which CPUs use a page; memory of bound ranks is local anyway"
         yield note("NUMA balancing", "on", why, "as root: sysctl kernel.numa_balancing=0")
     else:
-        yield ok("NUMA balancing", "off")
+        found = UNKNOWN if setting is None else "off"
+        yield ok("NUMA balancing", found if several else "off, or only one node")
 
 
 def check_memory(host: HostFacts) -> Iterator[HostIssue]:
@@ -345,15 +325,12 @@ def check_memory(host: HostFacts) -> Iterator[HostIssue]:
 
 def check_kernel(host: HostFacts) -> Iterator[HostIssue]:
     """Look for features that an old kernel lacks."""
-    version = host.kernel.version
-    if version is None:
-        yield ok("kernel", host.kernel.release or UNKNOWN)
-        return
-    lacks = [text for since, text in _FEATURES if version < since]
+    version, release = host.kernel.version, host.kernel.release
+    lacks = [text for since, text in _FEATURES if version and version < since]
     if lacks:
-        yield note("kernel", host.kernel.release, "; ".join(lacks), "use a newer kernel, if this matters")
+        yield note("kernel", release, "; ".join(lacks), "use a newer kernel, if this matters")
     else:
-        yield ok("kernel", host.kernel.release)
+        yield ok("kernel", release or UNKNOWN)
 
 
 def check_versions(host: HostFacts) -> Iterator[HostIssue]:

@@ -27,6 +27,12 @@ _ALLOCATION = "torch operations that allocate large tensors take longer with the
 _EXPECTED = {"tcmalloc": _ALLOCATION, OmpRuntime.INTEL.facts.library: OmpRuntime.INTEL.facts.preload_benefit}
 """The libraries that vLLM's CPU workers expect, and why programs are faster with them."""
 
+_ALSO_RUN_BY = {
+    "i386": ("x86_64", "i586", "i686"), "x32": ("x86_64",), "arm": ("aarch64", "armv7l", "armv8l"),
+    "ppc": ("ppc64",), "mips": ("mips64",),
+}  # fmt: skip
+"""Machines that also run the programs of an architecture: those of 64 bits mostly run 32 bits too."""
+
 
 def check_command(host: HostFacts) -> Iterator[HostIssue]:
     """Report what a command would run, or why it cannot run."""
@@ -38,7 +44,7 @@ def check_command(host: HostFacts) -> Iterator[HostIssue]:
         yield error("command", command.error, "no rank can be started", command.hint or "give its path")
     elif not work.program:
         yield ok("command", f"runs {name}, and ompbind cannot see what that program starts")
-    elif command.arch and arch and not _runs_on(command.arch, arch):
+    elif command.arch and arch not in ("", "unknown", command.arch, *_ALSO_RUN_BY.get(command.arch, ())):
         found = f"{work.program} is for {command.arch}"
         why = f"this machine is {arch}: the program runs only if an emulator is registered"
         yield note("command", found, why, f"use a program that is built for {arch}")
@@ -49,14 +55,6 @@ def check_command(host: HostFacts) -> Iterator[HostIssue]:
             isolated = ", isolated" if command.isolated else ""
             python = f" (Python {version}{isolated}; packages in {work.site_packages or 'none'})"
         yield ok("command", f"runs {work.program}{python}")
-
-
-def _runs_on(arch: str, machine: str) -> bool:
-    """Return whether a program for `arch` runs on `machine`; a machine of 64 bits mostly runs 32 bits too."""
-    return arch == machine or (machine, arch) in (
-        ("x86_64", "i386"), ("x86_64", "x32"), ("aarch64", "arm"), ("ppc64", "ppc"), ("armv7l", "arm"),
-        ("i686", "i386"), ("i586", "i386"), ("armv8l", "arm"), ("mips64", "mips"),
-    ) or machine in ("unknown", "")  # fmt: skip
 
 
 def check_wrappers(host: HostFacts) -> Iterator[HostIssue]:
@@ -70,15 +68,15 @@ def check_wrappers(host: HostFacts) -> Iterator[HostIssue]:
 
 def check_runtimes(host: HostFacts) -> Iterator[HostIssue]:
     """Look for OpenMP runtimes that conflict in one process."""
-    runtimes = list(host.workload.runtimes())
-    if not runtimes:
-        if host.workload.static:
-            yield ok("OpenMP runtimes", f"not known: {host.workload.program} is statically linked")
-        elif host.command is not None and not host.workload.opaque and host.workload.program:
-            yield ok("OpenMP runtimes", "none found")
-        return
+    work, runtimes = host.workload, list(host.workload.runtimes())
     issues = [*_check_abort(runtimes), *_check_initial_thread(runtimes), *_check_fork(runtimes)]
-    yield from issues or [ok("OpenMP runtimes", ", ".join(map(_render_library, runtimes)))]
+    yield from issues
+    if runtimes and not issues:
+        yield ok("OpenMP runtimes", ", ".join(map(_render_library, runtimes)))
+    elif work.static and not runtimes:
+        yield ok("OpenMP runtimes", f"not known: {work.program} is statically linked")
+    elif host.command and work.program and not (work.opaque or runtimes):
+        yield ok("OpenMP runtimes", "none found")
 
 
 def _render_library(detected: DetectedLibrary) -> str:
@@ -94,8 +92,7 @@ def _check_abort(runtimes: list[DetectedLibrary]) -> Iterator[HostIssue]:
         return
     *families, message = aborting
     pair = [next(found for found in runtimes if found.library.family is family) for family in families]
-    both_load = all(runtime.method is not DetectionMethod.AVAILABLE for runtime in pair)
-    make_issue = error if both_load else note
+    make_issue = note if any(found.method is DetectionMethod.AVAILABLE for found in pair) else error
     why = f"if a process starts both, the second runtime aborts it ({message})"
     remedy = "use only one: preload none, or the runtime that the program needs"
     yield make_issue("OpenMP runtimes", " and ".join(map(_render_library, pair)), why, remedy)
@@ -109,8 +106,8 @@ def _check_initial_thread(runtimes: list[DetectedLibrary]) -> Iterator[HostIssue
         return
     why = (
         f"when {narrowing.label} is loaded, it shrinks the initial thread's affinity mask to the first place;"
-        " if places are single CPUs, all threads of another runtime run on that CPU"
     )
+    why += " if places are single CPUs, all threads of another runtime run on that CPU"
     remedy = "use --bind rank (the default; one place with all CPUs of the rank), not --bind exact"
     yield note("OpenMP runtimes", f"several: {', '.join(map(_render_library, runtimes))}", why, remedy)
 
@@ -130,45 +127,31 @@ def _check_fork(runtimes: list[DetectedLibrary]) -> Iterator[HostIssue]:
 
 def check_preloadable(host: HostFacts) -> Iterator[HostIssue]:
     """Report which libraries can be preloaded, and which of them the command expects."""
-    preloaded = (found for found in host.workload.libraries if found.method is DetectionMethod.PRELOADED)
-    loaded = {found.library.kind.name for found in preloaded}
-    expected = _find_expected(host)
+    loaded, missing = host.workload.preloaded, []
+    is_vllm = host.command is not None and "vllm" in host.command.packages
+    arch = host.machine.arch if host.machine else ""
     for name, path in host.preloadable:
-        label = LIBRARY_KINDS[name].label
+        kind = LIBRARY_KINDS[name]
         if name in loaded:
-            yield ok(label, "is preloaded")
-        elif name in expected:
-            why = f"vLLM's CPU workers expect it: {_EXPECTED[name]}"
-            if path:
-                yield note(label, "is not preloaded", why, f"use --preload {name} ({path})")
-            else:
+            yield ok(kind.label, "is preloaded")
+        elif is_vllm and name in _EXPECTED and (kind.family is None or kind.family.runs_on(arch)):
+            found, remedy = "is not preloaded", f"use --preload {name} ({path})"
+            if not path:
+                found = "is not installed"
                 remedy = f"install {LIBRARY_PACKAGES[name]} and use --preload {name}"
-                yield note(label, "is not installed", why, remedy)
+            yield note(kind.label, found, f"vLLM's CPU workers expect it: {_EXPECTED[name]}", remedy)
         elif path:
-            yield ok(label, f"{path} (--preload {name})")
-    others = [(name, path) for name, path in host.preloadable if name not in {*loaded, *expected}]
-    missing = [LIBRARY_KINDS[name].label for name, path in others if not path]
+            yield ok(kind.label, f"{path} (--preload {name})")
+        else:
+            missing.append(kind.label)
     if missing:
         yield ok("preloadable libraries", f"not found: {', '.join(missing)}")
 
 
-def _find_expected(host: HostFacts) -> set[str]:
-    """Return the libraries that the command expects to be preloaded and that exist for this architecture."""
-    if host.command is None or "vllm" not in host.command.packages:
-        return set()
-    arch = host.machine.arch if host.machine else ""
-    families = {name: LIBRARY_KINDS[name].family for name in _EXPECTED}
-    return {name for name, family in families.items() if family is None or family.runs_on(arch)}
-
+_PYTHON_FOLLOWS = (3, 13)  # the first that reads PYTHON_CPU_COUNT, and whose pools follow the affinity mask
+_TORCH_FOLLOWS = (2, 14)  # the first whose inter-op thread pools follow the affinity mask
 
 _TOO_MANY = "every rank starts as many, so ranks together have more threads than the machine has CPUs"
-_PYTHON_FOLLOWS = (3, 13)
-"""The first Python that reads PYTHON_CPU_COUNT, and whose own pools follow the affinity mask."""
-
-_TORCH_FOLLOWS = (2, 14)
-"""The first torch whose inter-op thread pools follow the affinity mask."""
-
-
 _UNEVEN = "ranks with fewer CPUs share them, ranks with more CPUs do not use all"
 _FILL = "in the command, with --fill"
 
@@ -213,8 +196,7 @@ def check_pools(host: HostFacts) -> Iterator[HostIssue]:
     command = host.command
     if command is None or command.error:
         return
-    issues = [*_find_python_pools(host, command), *_find_known(host, command), *_find_torch(host, command)]
-    issues += _find_others(host)
+    issues = [*_find_python_pools(host, command), *_find_known(host, command), *_find_others(host)]
     yield from issues
     if host.workload.opaque and host.workload.program:
         yield ok("nproc", "in a rank, this command prints the thread count of the rank (OMP_NUM_THREADS)")
@@ -242,7 +224,7 @@ def _find_python_pools(host: HostFacts, command: CommandFacts) -> Iterator[HostI
 
 
 def _find_known(host: HostFacts, command: CommandFacts) -> Iterator[HostIssue]:
-    """Yield a note for the program, and for each package of its Python, that has a row in POOLS."""
+    """Look at the program, and at the packages of its Python, by POOLS and by the version of torch."""
     libraries = {found.library.kind.name for found in host.workload.libraries}  # of programs in C++
     known = {f"import {name}" for name in (*libraries, *command.packages)}
     known.add(host.workload.program.rpartition("/")[2])
@@ -250,19 +232,16 @@ def _find_known(host: HostFacts, command: CommandFacts) -> Iterator[HostIssue]:
         if known.intersection(names):
             online, cores = _count_online(host), _count_cores(host)
             yield note(label, found.format(online=online, cores=cores), why, remedy)
-
-
-def _find_torch(host: HostFacts, command: CommandFacts) -> Iterator[HostIssue]:
-    torch = command.packages.get("torch")
-    if torch is None:
-        return
-    version = f"version {'.'.join(map(str, torch))}" if torch else "before version 2.14"
-    if torch >= _TORCH_FOLLOWS:
-        yield ok("torch", f"{version}: its inter-op thread pools follow the affinity mask")
-    else:
-        found = f"{version}: its inter-op thread pools count all cores of the machine{_count_cores(host)}"
-        remedy = "torch.set_num_interop_threads(1), if the program uses them at all"
-        yield note("torch", found, _TOO_MANY, remedy)
+    if (torch := command.packages.get("torch")) is not None:
+        version = f"version {'.'.join(map(str, torch))}" if torch else "before version 2.14"
+        pools = f"{version}: its inter-op thread pools"
+        if torch >= _TORCH_FOLLOWS:
+            yield ok("torch", f"{pools} follow the affinity mask")
+        else:
+            remedy = "torch.set_num_interop_threads(1), if the program uses them at all"
+            yield note(
+                "torch", f"{pools} count all cores of the machine{_count_cores(host)}", _TOO_MANY, remedy
+            )
 
 
 def _find_others(host: HostFacts) -> Iterator[HostIssue]:

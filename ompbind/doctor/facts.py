@@ -4,7 +4,7 @@ A fact that cannot be read is None, "" or empty, never an error.
 """
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 
 from ompbind.commands.rank_variables import MASKED, is_secret, mask_word
@@ -71,22 +71,18 @@ class CommandFacts(Record):
 class HostFacts(Record):
     """All facts about this host, this environment and the command.
 
-    `machine` is None if it could not be read; `error` is then the reason. `affinity` is the affinity mask
-    of this process, `cpuset` the cpuset of its cgroup. `may_bind` is the permission for
-    sched_setaffinity, `may_place_memory` for set_mempolicy. `others` is what other processes used of the
-    allowed CPUs just now, and `idle` are the allowed CPUs that were hardly used. `memory` are the sizes
-    of the NUMA nodes, or of the machine. `runs` are the other live runs, None if they cannot be read;
-    `enclosing` are the rank to which this process belongs and its CPUs. `command` is None if none was
-    given. `preloadable` are (name, path) of libraries to preload; "" is a path that was not found.
-    `options` are the names of the variables that are options of ompbind. `unknown_options` are variables
-    that look like options, each with a hint, "" for none. `report` is what a report of a fault needs, as
-    (subject, text).
+    `machine` is None if it could not be read; `error` is then the reason. `cpuset` is that of the cgroup.
+    `may_bind` is the permission for sched_setaffinity, `may_place_memory` for set_mempolicy. `others` is what
+    other processes used of the allowed CPUs just now, `idle` are the allowed CPUs that were hardly used.
+    `memory` are the sizes of the NUMA nodes, or of the machine. `enclosing` are the rank to which this
+    process belongs and its CPUs. `preloadable` are (name, path) of libraries to preload; "" is a path that
+    was not found. `options` are the names of the variables that are options of ompbind, `unknown_options`
+    variables that look like options, with a hint or "". `report` is (subject, text) for reports of faults.
     """
 
     env: Mapping[str, str]
     machine: Machine | None = None
     error: str = ""
-    affinity: CpuSet | None = None
     cpuset: CpuSet | None = None
     may_bind: Permission = Permission.UNKNOWN
     may_place_memory: Permission = Permission.UNKNOWN
@@ -121,6 +117,9 @@ class HostIssue(Record):
     why: str = ""
     remedy: str = ""
     check_name: str = ""
+
+
+HostCheck = Callable[[HostFacts], Iterable[HostIssue]]
 
 
 def ok(subject: str, found: str = UNKNOWN) -> HostIssue:

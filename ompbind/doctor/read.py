@@ -39,17 +39,14 @@ from ompbind.programs.libraries import (
     find_library_of_kind,
     linker_directories,
 )
-from ompbind.programs.preload import find_preloads, preload_directories
+from ompbind.programs.preload import find_preloads, read_preload_target
 from ompbind.programs.python_packages import find_candidates, find_default_python, find_site_packages
 from ompbind.programs.wrappers import is_python
 from ompbind.registry.registry import find_claims_directory, make_run_identity, read_live_runs
 from ompbind.text import clean_name
 
-_LOAD_S = 0.5
-"""Seconds in which the load of other processes is measured."""
-
-_IDLE_SHARE = 0.1
-"""A CPU is idle if it was busy for at most this part of the time."""
+_LOAD_S = 0.5  # seconds in which the load of other processes is measured at least
+_IDLE_SHARE = 0.1  # a CPU is idle if it was busy for at most this part of the time
 
 
 def read_host(
@@ -59,20 +56,18 @@ def read_host(
     unknown_options: tuple[tuple[str, str], ...],
     files: Iterable[str] = (),
 ) -> HostFacts:
-    """Read all facts that the checks use; an empty `argv` is no command.
+    """Read all facts that the checks use, and measure the load meanwhile; an empty `argv` is no command.
 
-    `options` and `unknown_options` are the variables that are, or look like, options of ompbind, `files` the
-    configuration files. The load of other processes is measured meanwhile, for at least _LOAD_S.
+    `options` and `unknown_options` are as in `HostFacts`, `files` the configuration files.
     """
     before = read_own_usage(read_cpu_times())
     work = read_commands_workload(argv, env)
-    names = env.get("OMPBIND_PRELOAD", "").replace(",", " ").split()
-    try:
-        preload = find_preloads(names, work, env) if names else ()
-    except RequestError:  # `run` reports wrong names
-        preload = ()
-    if preload:
-        work = read_commands_workload(argv, {**env, "LD_PRELOAD": ":".join(preload)})
+    if names := env.get("OMPBIND_PRELOAD", "").replace(",", " ").split():
+        try:
+            preload = ":".join(find_preloads(names, work, env))
+            work = read_commands_workload(argv, {**env, "LD_PRELOAD": preload})
+        except RequestError:
+            pass  # `run` reports wrong names
     host = HostFacts(
         env=env,
         command=read_command_facts(argv, env, work) if argv else None,
@@ -101,21 +96,23 @@ def read_report_facts(env: Mapping[str, str], files: Iterable[str]) -> Iterator[
     archive = getattr(getattr(ompbind.__spec__, "loader", None), "archive", "")
     yield "ompbind", f"{ompbind.__version__}, in {archive or os.path.dirname(ompbind.__file__)}"
     yield "Python", f"{platform.python_implementation()} {platform.python_version()}, {sys.executable}"
-    versions = (
-        f"{name} {found.version}" for name in _DEPENDENCIES for found in islice(distributions(name=name), 1)
+    # in the zipapp, the packages that ompbind depends on have no metadata
+    packages = (
+        found for name in ("click", "psutil", "rich") for found in islice(distributions(name=name), 1)
     )
     cgroups = 2 if os.path.exists("/sys/fs/cgroup/cgroup.controllers") else 1
-    variables = (f"{name}={mask_value(name, env[name])}" for name in sorted(env) if is_relevant(name))
     linked = linker_directories(env)
-    found = (name if "/" in name else find_library(name, None, linked) for name in find_candidates(env))
-    runtimes = (path for path in found if path)
+    runtimes = (name if "/" in name else find_library(name, None, linked) for name in find_candidates(env))
     for subject, texts in (
-        ("packages", versions),
+        ("packages", (f"{found.name} {found.version}" for found in packages)),
         ("system", (platform.platform(), f"cgroups of version {cgroups}")),
         ("launcher", (name for launcher in LAUNCHERS for name in launcher.needed if name in env)),
-        ("variables set", variables),
+        (
+            "variables set",
+            (f"{name}={mask_value(name, env[name])}" for name in sorted(env) if is_relevant(name)),
+        ),
         ("configuration", files),
-        ("installed runtimes", runtimes),
+        ("installed runtimes", filter(None, runtimes)),
     ):
         if text := ", ".join(dict.fromkeys(texts)):
             yield subject, text
@@ -134,16 +131,15 @@ def find_enclosing(runs: Iterable[LiveRun], env: Mapping[str, str]) -> tuple[int
 def _add_system_facts(host: HostFacts, before: CpuUsage) -> HostFacts:
     """Return the facts together with those about the kernel, its permissions and the load; Linux only."""
     root = DirectoryRoot("/")
-    affinity = CpuSet(os.sched_getaffinity(0))
     time.sleep(max(0.0, before.at_s + _LOAD_S - time.monotonic()))
-    usage, allowed = read_own_usage(read_cpu_times()), host.machine.allowed if host.machine else affinity
+    usage = read_own_usage(read_cpu_times())
+    allowed = host.machine.allowed if host.machine else CpuSet(os.sched_getaffinity(0))
     others = measure_others(before, usage, allowed)
     most_s = _IDLE_SHARE * others.span_s
     idle = CpuSet(cpu for cpu in others.cpus if usage.used_since(before, CpuSet((cpu,))) <= most_s)
     return host.replace(
         others=others,
         idle=idle,
-        affinity=affinity,
         cpuset=read_limits(root).cpuset,
         may_bind=try_call(rebind),
         may_place_memory=try_call(reset_policy),
@@ -158,9 +154,6 @@ _PACKAGES = (
     *(name for name, *_ in BINDING_PACKAGES),
 )
 """Packages with thread pools, with expected preloads, or that bind by default."""
-
-_DEPENDENCIES = ("click", "psutil", "rich")
-"""The packages that ompbind depends on; in the zipapp they have no metadata."""
 
 _SERIES = re.compile(r"(?:python|pypy)([0-9]+)\.([0-9]+)")
 _IN_SITE = re.compile(r"/python([0-9]+)\.([0-9]+)/")
@@ -192,9 +185,7 @@ def read_command_facts(argv: tuple[str, ...], env: Mapping[str, str], work: Work
         arch=elf.architecture if elf else "",
         python=(int(series[1]), int(series[2])) if series else None,
         isolated=bool(work.python) and is_python(argv[0]) and _is_isolated(argv),
-        cpp=elf is not None
-        and not work.python
-        and any(name.startswith("libstdc++.so") for name in elf.needed),
+        cpp=bool(elf and not work.python and any(name.startswith("libstdc++.so") for name in elf.needed)),
         packages=dict(_find_packages(sites)),
     )
 
@@ -225,23 +216,21 @@ def find_preloadable(work: Workload, env: Mapping[str, str]) -> tuple[tuple[str,
 
     Runtimes that do not exist for the architecture of the program are left out.
     """
-    like = read_header(work.program) or read_header(find_default_python(env))
-    directories = list(dict.fromkeys(preload_directories(work, env)))
-    families = ((name, LIBRARY_KINDS[name].family) for name in PRELOADABLE)
-    names = (
-        name
-        for name, family in families
-        if not family or (family.facts.preload_benefit and (not like or family.runs_on(like.architecture)))
-    )
-    return tuple((name, find_library_of_kind(name, like, directories) or "") for name in names)
+    like, directories = read_preload_target(work, env)
+    found = []
+    for name in PRELOADABLE:
+        family = LIBRARY_KINDS[name].family
+        if not family or (family.facts.preload_benefit and (not like or family.runs_on(like.architecture))):
+            found.append((name, find_library_of_kind(name, like, directories) or ""))
+    return tuple(found)
 
 
 # Parts of cgroup paths, and files that exist only in containers, each with the container software.
 _CONTAINERS = (("kubepods", "Kubernetes"), ("docker", "Docker"), ("libpod", "podman"), ("lxc", "LXC"))
+_FILES = (("run/.containerenv", "podman"), (".dockerenv", "Docker"))
+
 _VIRTUAL_MAKERS = ("QEMU", "Xen", "VMware, Inc.", "Parallels Software International Inc.")
 """Makers in DMI tables who build no hardware: other architectures than x86 have no flag."""
-
-_FILES = (("run/.containerenv", "podman"), (".dockerenv", "Docker"))
 
 
 def read_kernel(root: Root) -> KernelFacts:
@@ -266,28 +255,25 @@ def _word(root: Root, path: str) -> str:
 
 def _read_hypervisor(root: Root) -> str:
     """Read the maker of a virtual machine; "" on hardware. x86 CPUs have a flag, Xen and others a file."""
-    flags = next(
-        (line for line in (root.read("proc/cpuinfo") or "").splitlines() if line.startswith("flags")), ""
-    )
+    lines = (root.read("proc/cpuinfo") or "").splitlines()
+    flags = next((line.split() for line in lines if line.startswith("flags")), [])
     maker = _word(root, "sys/class/dmi/id/sys_vendor")
-    is_virtual = "hypervisor" in flags.split() or maker in _VIRTUAL_MAKERS
+    is_virtual = "hypervisor" in flags or maker in _VIRTUAL_MAKERS
     return (maker or "a hypervisor") if is_virtual else _word(root, "sys/hypervisor/type")
 
 
 def read_memory(root: Root) -> Iterator[MemorySize]:
     """Read how much memory is free: of each NUMA node if there are several, otherwise of the machine."""
     nodes = list(read_memory_sizes(root))
-    if len(nodes) > 1:
-        yield from nodes
-        return
     sizes = parse_meminfo(root.read("proc/meminfo"))
     total, free = sizes.get("MemTotal"), sizes.get("MemAvailable", sizes.get("MemFree"))
-    if total is not None and free is not None:
+    if len(nodes) > 1:
+        yield from nodes
+    elif total is not None and free is not None:
         yield MemorySize(total=total, free=free)
 
 
 _NOT_TRIED = 255
-_REFUSALS = (errno.EPERM, errno.EACCES)
 
 
 def rebind() -> int:
@@ -310,16 +296,8 @@ def try_call(call: Callable[[], int]) -> Permission:
             code = error.errno or _NOT_TRIED
         finally:  # any other exception: there is no such call, or its number is unknown on this system
             os._exit(min(code, _NOT_TRIED))
-    return interpret_status(os.waitpid(child, 0)[1])
-
-
-def interpret_status(status: int) -> Permission:
-    """Return the permission that the wait status of the child shows."""
-    if os.WIFSIGNALED(status):
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    known = {0: Permission.GRANTED, errno.ENOSYS: Permission.ABSENT}
+    if code < 0 or code in (errno.EPERM, errno.EACCES):
         return Permission.REFUSED
-    code = os.WEXITSTATUS(status)
-    if code == errno.ENOSYS:
-        return Permission.ABSENT
-    if code in _REFUSALS:
-        return Permission.REFUSED
-    return Permission.GRANTED if code == 0 else Permission.UNKNOWN
+    return known.get(code, Permission.UNKNOWN)

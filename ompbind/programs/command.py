@@ -18,7 +18,6 @@ from ompbind.programs.libraries import (
     DetectedLibrary,
     DetectionMethod,
     Library,
-    LibraryRole,
     find_library,
     find_needed_libraries,
     identify_library,
@@ -38,8 +37,8 @@ from ompbind.programs.wrappers import (
 )
 from ompbind.record import Record
 
-_HEAD = 1 << 12
-"""Bytes at the beginning of a script that name its interpreter, also behind `#!/bin/sh` (`_TRAMPOLINE`)."""
+_HEAD = 1 << 12  # bytes at the beginning of a script that name its interpreter, also as a `_TRAMPOLINE`
+_CHAIN_LIMIT = 6  # scripts and wrappers that are followed at most until a program is found
 
 _TRAMPOLINE = r"""'''exec' (?:"\$\(.*\)"/)?(?:'([^']+)'|"([^"]+)"|(\S+))"""
 """The line after `#!/bin/sh` in scripts whose Python has too long a path for a `#!` line.
@@ -48,19 +47,15 @@ To sh the line is an `exec` command, to Python the beginning of a string. A path
 the directory of the script.
 """
 
-_CHAIN_LIMIT = 6
-"""Scripts and wrappers that are followed at most until a program is found."""
-
 
 class Workload(Record):
     """A command with the facts that its files show.
 
-    `program` is the path of the file that runs, "" without a command. `python` is the path of the
-    interpreter, "" for other programs; `site_packages` is its first package directory, "" if it has none.
-    `opaque`: the file does not show which program will run (a shell script, `mpirun`). `static`: the
-    program is statically linked and ignores LD_PRELOAD. `preload` is the new value of LD_PRELOAD, one path
-    or name each; empty leaves LD_PRELOAD unchanged. `preload_warnings` say which entries will not be loaded.
-    `wrappers` are the programs before the command that change the binding or the variables of the rank.
+    `program` is the path of the file that runs, "" without a command, `python` that of its interpreter and
+    `site_packages` the first package directory, "" if there is none. `opaque`: the file does not show which
+    program will run (a shell script, `mpirun`). `static`: the program ignores LD_PRELOAD. `preload` is the
+    new value of LD_PRELOAD, one path or name each; empty leaves it unchanged. `preload_warnings` say which
+    entries will not be loaded. `wrappers` are programs before the command that change what a rank gets.
     """
 
     program: str = ""
@@ -75,15 +70,18 @@ class Workload(Record):
 
     def runtimes(self) -> Iterator[DetectedLibrary]:
         """Yield the OpenMP runtimes among the libraries, surest first, each file once."""
-        if not self.libraries:
-            return
-        order = list(DetectionMethod)
-        runtimes = (found for found in self.libraries if found.library.kind.role is LibraryRole.RUNTIME)
-        seen: set[str] = set()
-        for found in sorted(runtimes, key=lambda found: order.index(found.method)):
-            if found.library.path not in seen:
-                seen.add(found.library.path)
-                yield found
+        by_path: dict[str, DetectedLibrary] = {}
+        for method in DetectionMethod:
+            for found in self.libraries:
+                if found.library.family and found.method is method:
+                    by_path.setdefault(found.library.path, found)
+        yield from by_path.values()
+
+    @property
+    def preloaded(self) -> set[str]:
+        """The names of the known libraries in LD_PRELOAD."""
+        found = (found for found in self.libraries if found.method is DetectionMethod.PRELOADED)
+        return {each.library.kind.name for each in found}
 
     @property
     def launch(self) -> Launch | None:
@@ -97,9 +95,8 @@ class Workload(Record):
 
     def has(self, *families: OmpRuntime, method: DetectionMethod | None = None) -> bool:
         """Return whether a runtime of one of these families is expected, by `method` if it is given."""
-        return any(
-            found.library.family in families and method in (None, found.method) for found in self.runtimes()
-        )
+        runtimes = (found for found in self.runtimes() if method in (None, found.method))
+        return any(found.library.family in families for found in runtimes)
 
 
 def read_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workload:
@@ -156,8 +153,7 @@ def _find_program(argv: list[str], env: Mapping[str, str]) -> tuple[Workload, El
         if starts_others(path):
             return work.replace(program=path), read_header(path), env
         try:
-            elf = read_elf(path)
-            head = b""
+            elf, head = read_elf(path), b""
             if elf is None:
                 with open(path, "rb") as file:
                     head = file.read(_HEAD)
@@ -189,7 +185,6 @@ def _parse_interpreter(head: bytes, path: str) -> list[str]:
 def _find_needed(
     program: str, elf: Elf | None, preloaded: Sequence[DetectedLibrary], env: Mapping[str, str]
 ) -> tuple[DetectedLibrary, ...]:
-    """Return the known libraries that a program needs directly or through other libraries."""
     if elf is None or all(name.startswith(SYSTEM_LIBRARY_PREFIXES) for name in elf.needed):
         return ()
     headers = (read_header(detected.library.path) for detected in preloaded)
@@ -201,9 +196,8 @@ def _find_needed(
 def _detect(
     libraries: Iterable[Library | None], method: DetectionMethod, origin: str
 ) -> tuple[DetectedLibrary, ...]:
-    return tuple(
-        DetectedLibrary(library=library, method=method, origin=origin) for library in libraries if library
-    )
+    known = filter(None, libraries)
+    return tuple(DetectedLibrary(library=library, method=method, origin=origin) for library in known)
 
 
 def preload_entries(env: Mapping[str, str]) -> list[str]:

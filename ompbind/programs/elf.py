@@ -48,20 +48,16 @@ _TAG: Mapping[bool, Fields] = {True: ((0, 8), (8, 8)), False: ((0, 4), (4, 4))}
 - entry of the dynamic section: tag and value
 """
 
-_HEADERS_LIMIT = 1 << 16
-"""Bytes of program headers or of a dynamic section that are read at most; real files have a tenth."""
-
-_TEXT_LIMIT = 1 << 12
-"""Bytes of a library name or search path that are read at most."""
+_HEADERS_LIMIT = 1 << 16  # bytes of program headers or of a dynamic section; real files have a tenth
+_TEXT_LIMIT = 1 << 12  # bytes of a library name or search path
 
 
 class Elf(Record):
     """The header of an ELF file: its architecture, and the libraries that it needs.
 
-    `machine` is `e_machine`, `bits` 32 or 64. `needed` are the names of libraries (DT_NEEDED), `soname` is
-    the file's own name as a library. `search_path` are the directories of its RUNPATH or else RPATH, with
-    $ORIGIN unexpanded. `is_runpath`: it is a RUNPATH, which the linker searches after LD_LIBRARY_PATH (an
-    RPATH before it). `static`: no dynamic linker loads the file.
+    `machine` is `e_machine`, `bits` 32 or 64, `soname` the file's own name as a library. `search_path` are
+    the directories of its RUNPATH or else RPATH, with $ORIGIN unexpanded. `is_runpath`: it is a RUNPATH,
+    which the linker searches after LD_LIBRARY_PATH (an RPATH before). `static`: no linker loads the file.
     """
 
     machine: int

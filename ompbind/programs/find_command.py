@@ -14,7 +14,6 @@ def find_file(name: str, env: Mapping[str, str]) -> str | None:
 
 
 def _list_paths(name: str, env: Mapping[str, str]) -> list[str]:
-    """Return the files that a command may name, in order."""
     if "/" in name:
         return [name]
     directories = env.get("PATH", os.defpath).split(os.pathsep)
@@ -45,13 +44,10 @@ def find_command(name: str, env: Mapping[str, str]) -> str:
         raise CommandNotFoundError(
             f"command not found: {name or repr(name)}", hint=_find_hint(name, env) or hint
         )
-    if os.path.isdir(refused):
-        raise CommandNotExecutableError(f"cannot execute {refused}: it is a directory")
+    why, hint = "permission denied", f"chmod +x {shlex.quote(refused)}"
     if not os.path.isfile(refused):
-        raise CommandNotExecutableError(f"cannot execute {refused}: it is not a regular file")
-    raise CommandNotExecutableError(
-        f"cannot execute {refused}: permission denied", hint=f"chmod +x {shlex.quote(refused)}"
-    )
+        why, hint = f"it is {'a directory' if os.path.isdir(refused) else 'not a regular file'}", ""
+    raise CommandNotExecutableError(f"cannot execute {refused}: {why}", hint=hint)
 
 
 def _find_hint(name: str, env: Mapping[str, str]) -> str:

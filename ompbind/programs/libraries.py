@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from glob import glob
+from itertools import product
 
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.programs.elf import SYSTEM_LIBRARY_PREFIXES, Elf, read_header
@@ -59,27 +60,21 @@ _ONNXRUNTIME = ("libonnxruntime", "onnxruntime_pybind11_state", "onnxruntime_pyb
 _MKL_SUFFIXES = ("rt", "intel_thread", "gnu_thread", "tbb_thread", "sequential")
 
 _BLAS, _ALLOCATOR, _POOL = LibraryRole.BLAS, LibraryRole.ALLOCATOR, LibraryRole.POOL
+_KINDS: tuple[tuple[str, LibraryRole, tuple[str, ...], OmpRuntime | None], ...] = (
+    *((each.facts.library, LibraryRole.RUNTIME, each.facts.stems, each) for each in OmpRuntime),
+    ("openblas", _BLAS, _OPENBLAS, None),
+    ("blis", _BLAS, ("libblis", "libblis-mt"), None),
+    ("mkl", _BLAS, tuple(f"libmkl_{suffix}" for suffix in _MKL_SUFFIXES), None),
+    ("tbb", _POOL, ("libtbb", "libtbb12"), None),
+    (ONNXRUNTIME, _POOL, _ONNXRUNTIME, None),
+    ("tcmalloc", _ALLOCATOR, ("libtcmalloc", "libtcmalloc_minimal"), None),
+    ("jemalloc", _ALLOCATOR, ("libjemalloc",), None),
+    ("mimalloc", _ALLOCATOR, ("libmimalloc",), None),
+)
 
 LIBRARY_KINDS: Mapping[str, LibraryKind] = {
-    **{
-        (facts := runtime.facts).library: LibraryKind(
-            name=facts.library, stems=facts.stems, role=LibraryRole.RUNTIME, family=runtime
-        )
-        for runtime in OmpRuntime
-    },
-    **{
-        name: LibraryKind(name=name, stems=stems, role=role)
-        for name, role, stems in (
-            ("openblas", _BLAS, _OPENBLAS),
-            ("blis", _BLAS, ("libblis", "libblis-mt")),
-            ("mkl", _BLAS, tuple(f"libmkl_{suffix}" for suffix in _MKL_SUFFIXES)),
-            ("tbb", _POOL, ("libtbb", "libtbb12")),
-            (ONNXRUNTIME, _POOL, _ONNXRUNTIME),
-            ("tcmalloc", _ALLOCATOR, ("libtcmalloc", "libtcmalloc_minimal")),
-            ("jemalloc", _ALLOCATOR, ("libjemalloc",)),
-            ("mimalloc", _ALLOCATOR, ("libmimalloc",)),
-        )
-    },
+    name: LibraryKind(name=name, stems=stems, role=role, family=family)
+    for name, role, stems, family in _KINDS
 }
 """All kinds of libraries that ompbind recognizes, by name."""
 
@@ -158,11 +153,8 @@ _CONFIGURATION = "/etc/ld.so.conf"
 _configured: dict[str, tuple[str, ...]] = {}
 """The directories that a configuration of the linker names, by its path; it is read only once."""
 
-_INCLUDE_DEPTH = 8
-"""How deep `include` lines of the linker's configuration may nest."""
-
-_SYMBOL_NAMES_END = 1 << 17
-"""The names that a runtime exports are within this many bytes from the beginning of its file."""
+_INCLUDE_DEPTH = 8  # of `include` lines of the linker's configuration
+_SYMBOL_NAMES_END = 1 << 17  # the names that a runtime exports are within so many bytes of its file
 
 
 def identify_library(path: str) -> Library | None:
@@ -173,26 +165,18 @@ def identify_library(path: str) -> Library | None:
     """
     target = os.path.realpath(path) if "/" in path else path
     library = name_library(target) or name_library(path)
-    if library is None or library.family is None or library.version is not None:
+    # (exported name, version that introduced it), newest first: the first that the file exports decides; a
+    # file without the last, oldest name has an unknown version
+    names = library.family.facts.version_names if library and library.family else ()
+    if library is None or library.version is not None or not names:
         return library
-    return library.replace(version=_read_version(library.path, library.family.facts.version_names))
-
-
-def _read_version(path: str, names: Sequence[tuple[str, int]]) -> int | None:
-    """Return the version of a runtime by the names that it exports.
-
-    `names` are (exported name, version that introduced it), newest first. The first that the file exports
-    decides; a file without the last, oldest name has an unknown version.
-    """
-    if not names:
-        return None
     try:
-        with open(path, "rb") as file:
+        with open(library.path, "rb") as file:
             head = file.read(_SYMBOL_NAMES_END)
     except OSError:
-        return None
+        return library
     found = [version for name, version in names if b"\0%b\0" % name.encode() in head]
-    return found[0] if names[-1][1] in found else None
+    return library.replace(version=found[0] if found and names[-1][1] in found else None)
 
 
 def find_library(name: str, program: Elf | None, directories: Sequence[str]) -> str | None:
@@ -211,20 +195,16 @@ def is_loadable(path: str, program: Elf | None) -> bool:
 
 
 def find_library_of_kind(name: str, program: Elf | None, directories: Sequence[str]) -> str | None:
-    """Return the first library of a kind, by its name in `LIBRARY_KINDS`, in some directories.
-
-    Of a file and the links to it, the shortest name is returned.
-    """
-    for directory in directories:
-        for stem in LIBRARY_KINDS[name].stems:
-            files = (file for file in list_names(directory) if file.startswith(stem) and ".so" in file)
-            # libtcmalloc.so.4 before its target libtcmalloc.so.4.5.9
-            for file in sorted(files, key=lambda file: (len(file), file)):
-                path = os.path.join(directory, file)
-                library = identify_library(path)
-                is_of_kind = library is not None and library.kind.name == name
-                if is_of_kind and os.path.isfile(path) and is_loadable(path, program):
-                    return path
+    """Return the first library of a kind, by its name in `LIBRARY_KINDS`, in some directories."""
+    for directory, stem in product(directories, LIBRARY_KINDS[name].stems):
+        files = (file for file in list_names(directory) if file.startswith(stem) and ".so" in file)
+        # the shortest name: libtcmalloc.so.4 before its target libtcmalloc.so.4.5.9
+        for file in sorted(files, key=lambda file: (len(file), file)):
+            path = os.path.join(directory, file)
+            library = identify_library(path)
+            is_of_kind = library is not None and library.kind.name == name
+            if is_of_kind and os.path.isfile(path) and is_loadable(path, program):
+                return path
     return None
 
 

@@ -10,7 +10,6 @@ from ompbind.programs.libraries import (
     LIBRARY_KINDS,
     LIBRARY_PACKAGES,
     PRELOADABLE,
-    DetectionMethod,
     find_library_of_kind,
     identify_library,
     is_loadable,
@@ -24,8 +23,7 @@ def find_preloads(names: Sequence[str], workload: Workload, env: Mapping[str, st
 
     Raises RequestError for a library that is missing, or that the program of the workload cannot load.
     """
-    program = read_header(workload.program) or read_header(find_default_python(env))
-    directories = list(dict.fromkeys(preload_directories(workload, env)))
+    program, directories = read_preload_target(workload, env)
     found = (_find_preload(name, program, directories) for name in names)
     return tuple(dict.fromkeys([*found, *preload_entries(env)]))
 
@@ -38,27 +36,18 @@ def _find_preload(name: str, program: Elf | None, directories: Sequence[str]) ->
             f"--preload {name}: neither a path nor one of {', '.join(PRELOADABLE)}",
             hint="a path contains a '/', as in ./libmine.so",
         )
-    path = find_library_of_kind(name, program, directories)
-    if path is None:
-        existing = [directory for directory in directories if os.path.isdir(directory)]
-        if len(existing) > 5:
-            existing = [*existing[:3], f"{existing[3]} and {len(existing) - 4} more directories"]
-        raise RequestError(
-            f"--preload {name}: no {LIBRARY_KINDS[name].label} in {', '.join(existing)}",
-            hint=_find_misleading_link(name, directories)
-            or f"install {LIBRARY_PACKAGES[name]}, or give its path",
-        )
-    return os.path.abspath(path)
-
-
-def _find_misleading_link(name: str, directories: Sequence[str]) -> str:
-    """Return a hint on a link with the name of the library to another library, as conda creates them."""
-    for directory in directories:
-        path = os.path.join(directory, f"{LIBRARY_KINDS[name].label}.so")
+    if path := find_library_of_kind(name, program, directories):
+        return os.path.abspath(path)
+    hint, label = f"install {LIBRARY_PACKAGES[name]}, or give its path", LIBRARY_KINDS[name].label
+    for directory in reversed(directories):
+        path = os.path.join(directory, f"{label}.so")
         target = identify_library(path) if os.path.isfile(path) else None
-        if target and target.kind.name != name and target.kind.name in PRELOADABLE:
-            return f"{path} is a link to {os.path.basename(target.path)}: use --preload {target.kind.name}"
-    return ""
+        if target and target.kind.name != name and target.kind.name in PRELOADABLE:  # as conda creates them
+            hint = f"{path} is a link to {os.path.basename(target.path)}: use --preload {target.kind.name}"
+    existing = [directory for directory in directories if os.path.isdir(directory)]
+    if len(existing) > 5:
+        existing = [*existing[:3], f"{existing[3]} and {len(existing) - 4} more directories"]
+    raise RequestError(f"--preload {name}: no {label} in {', '.join(existing)}", hint=hint)
 
 
 def _check_file(path: str, program: Elf | None) -> str:
@@ -80,18 +69,19 @@ def _check_file(path: str, program: Elf | None) -> str:
     return absolute
 
 
-def preload_directories(workload: Workload, env: Mapping[str, str]) -> Iterator[str]:
-    """Yield the directories to search: of the Python, of torch, of conda, and of the linker."""
-    if workload.python:
-        yield os.path.join(os.path.dirname(os.path.dirname(workload.python)), "lib")
-        for site_packages in find_site_packages(workload.python, env):
-            yield os.path.join(site_packages, "torch", "lib")
-    else:
-        yield os.path.join(os.path.dirname(os.path.dirname(find_default_python(env))), "lib")
-    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-        if env.get(name):
-            yield os.path.join(env[name], "lib")
-    yield from linker_directories(env)
+def read_preload_target(workload: Workload, env: Mapping[str, str]) -> tuple[Elf | None, list[str]]:
+    """Read the header of the program, and return the directories to search for its libraries.
+
+    These are directories of the Python, of torch, of conda, and of the linker.
+    """
+    default = find_default_python(env)
+    python = workload.python or default
+    sites = find_site_packages(python, env) if workload.python else []
+    prefixes = (os.path.dirname(os.path.dirname(python)), env.get("VIRTUAL_ENV"), env.get("CONDA_PREFIX"))
+    own, *others = (os.path.join(prefix, "lib") for prefix in prefixes if prefix)
+    torch = (os.path.join(site_packages, "torch", "lib") for site_packages in sites)
+    directories = list(dict.fromkeys([own, *torch, *others, *linker_directories(env)]))
+    return read_header(workload.program) or read_header(default), directories
 
 
 def find_missing_preloads(
@@ -104,8 +94,7 @@ def find_missing_preloads(
     if workload.static:
         yield f"{workload.program} is statically linked and ignores LD_PRELOAD"
         return
-    preloaded = (found for found in workload.libraries if found.method is DetectionMethod.PRELOADED)
-    names = {found.library.kind.name for found in preloaded}
+    names = workload.preloaded
     paths = {os.path.realpath(entry) for entry in entries}
     for name in expected:
         if os.path.realpath(name) in paths if "/" in name else name in names:

@@ -81,28 +81,25 @@ def _venv_home(python: str) -> str | None:
 
 def find_packaged(python: str, sites: Sequence[str]) -> tuple[DetectedLibrary, ...]:
     """Return the known libraries that Python packages bundle, and those in the prefix of the environment."""
-    found: dict[str, DetectedLibrary] = {}
+    found: dict[str, tuple[Library, str]] = {}
     for directory, origin in _library_directories(python, sites):
         for name in sorted(list_names(directory)):
             if name_library(name) is None:
                 continue
             library = identify_library(os.path.join(directory, name))
             if library and library.kind.role in (LibraryRole.RUNTIME, LibraryRole.BLAS):
-                found.setdefault(library.path, _available(library, origin))
-    if any(detected.library.kind.role is LibraryRole.RUNTIME for detected in found.values()):
-        return tuple(found.values())
+                found.setdefault(library.path, (library, origin))
     # the system's runtime, if a package needs it and bundles none, as Debian's packages do
-    for site, facts in product(sites, (runtime.facts for runtime in OmpRuntime if runtime.facts.used_by)):
+    users = [runtime.facts for runtime in OmpRuntime if runtime.facts.used_by]
+    is_bundled = any(library.family for library, _ in found.values())
+    for site, facts in product(() if is_bundled else sites, users):
         package = next((name for name in facts.used_by if name in list_names(site)), None)
         path = find_library(facts.sonames[0], None, linker_directories({})) if package else None
         library = identify_library(path) if path else None
         if library and package:
-            found[library.path] = _available(library, package)
-    return tuple(found.values())
-
-
-def _available(library: Library, origin: str) -> DetectedLibrary:
-    return DetectedLibrary(library=library, method=DetectionMethod.AVAILABLE, origin=origin)
+            found[library.path] = library, package
+    method = DetectionMethod.AVAILABLE
+    return tuple(DetectedLibrary(library=each, method=method, origin=of) for each, of in found.values())
 
 
 def _library_directories(python: str, sites: Sequence[str]) -> Iterator[tuple[str, str]]:

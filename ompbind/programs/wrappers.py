@@ -9,6 +9,7 @@ variables, also rows in _OPTIONS and _READERS.
 import getopt
 import os
 from collections.abc import Callable, Mapping, Sequence
+from itertools import dropwhile
 from typing import TypeAlias
 
 from ompbind.cpuset import CpuSet
@@ -42,29 +43,24 @@ PROCESS_LAUNCHERS: Mapping[str, tuple[str, ...]] = {
 _TORCHRUN_MODULES = (["torch.distributed.run"], ["torch.distributed.launch"])
 """The modules with the command line of torchrun: `python -m torch.distributed.run`."""
 
-ACCELERATE = "accelerate"
-"""accelerate of Hugging Face, whose subcommand `launch` starts processes as torchrun does."""
-
 
 class WorkerProgram(Record):
     """A program that starts worker processes of its own, which share the CPUs of one rank.
 
     `options` and the `variable` set the number of workers, which is `default` without them: "" for a single
     process, else a word for a number that the program chooses. If there is a `subcommand`, only this one
-    starts workers. With a word of `threads` as the value of `pool`, the workers are threads. `runs_jobs`: the
-    workers are commands with one thread each, as compilers are.
+    starts workers. `runs_jobs`: the workers are commands with one thread each, as compilers are.
     """
 
     options: tuple[str, ...]
     variable: str = ""
     default: str = ""
     subcommand: str = ""
-    pool: tuple[str, ...] = ()
-    threads: tuple[str, ...] = ()
     runs_jobs: bool = False
 
 
-_PYTEST = WorkerProgram(options=("-n", "--numprocesses"))
+_CELERY_THREADS = ("solo", "threads", "gevent", "eventlet")
+"""Values of --pool with which the workers of celery are threads."""
 
 WORKER_PROGRAMS: Mapping[str, WorkerProgram] = {
     "gunicorn": WorkerProgram(options=("-w", "--workers"), variable="WEB_CONCURRENCY"),
@@ -74,15 +70,10 @@ WORKER_PROGRAMS: Mapping[str, WorkerProgram] = {
     "granian": WorkerProgram(options=("--workers",), variable="GRANIAN_WORKERS"),
     "uwsgi": WorkerProgram(options=("-p", "--processes", "--workers")),
     "celery": WorkerProgram(
-        options=("-c", "--concurrency", "--autoscale"),
-        default="one per CPU",
-        subcommand="worker",
-        pool=("-P", "--pool"),
-        threads=("solo", "threads", "gevent", "eventlet"),
+        options=("-c", "--concurrency", "--autoscale"), default="one per CPU", subcommand="worker"
     ),
     "dramatiq": WorkerProgram(options=("-p", "--processes"), default="one per CPU"),
-    "pytest": _PYTEST,
-    "py.test": _PYTEST,
+    **dict.fromkeys(("pytest", "py.test"), WorkerProgram(options=("-n", "--numprocesses"))),
     "make": WorkerProgram(options=("-j", "--jobs"), runs_jobs=True),
     "ninja": WorkerProgram(options=("-j",), runs_jobs=True),
     "xargs": WorkerProgram(options=("-P", "--max-procs"), runs_jobs=True),
@@ -142,11 +133,11 @@ _FLAGS = ("--standalone", "--run-path", "--run_path", *_MODULE, *_NO_PYTHON)
 
 
 class Launch(Record):
-    """The processes that a command line starts.
+    """The processes that a command line starts; `text` is the launcher with its options.
 
-    `text` is the launcher with its options. `instead` is the command line in which `ompbind exec` binds each
-    process, "" if no such command line works. `workers` is their number if the launcher does not bind them: a
-    number, or a word such as "gpu". `jobs`: they are commands with one thread each.
+    `instead` is the command line in which `ompbind exec` binds each process, "" if none works. `workers` is
+    their number, or a word such as "gpu", if the launcher does not bind them. `jobs`: they are commands with
+    one thread each.
     """
 
     text: str
@@ -167,13 +158,11 @@ def read_launch(path: str, words: Sequence[str], env: Mapping[str, str]) -> Laun
     if name == "torchrun" or is_module:
         start = 2 if is_module else 0
         return _read_torchrun([name, *words[:start]], words[start:])
-    if name == ACCELERATE:
+    if name == "accelerate":
         return _read_accelerate(words, env)
     line = [name, *words]
     if name in PYTHON_MANAGERS and "run" in words:  # `uv run pytest`
-        line = [word for word in words[words.index("run") + 1 :] if word != "--"]
-        while line and line[0].startswith("-"):
-            line.pop(0)
+        line = list(dropwhile(lambda word: word.startswith("-"), words[words.index("run") + 1 :]))
     if line and line[0].startswith("python"):  # `python -m gunicorn`
         line = line[2 if line[1:2] == ["-m"] else 1 :]
     program = os.path.basename(line[0]) if line else ""
@@ -193,7 +182,8 @@ def read_launch(path: str, words: Sequence[str], env: Mapping[str, str]) -> Laun
 def _read_workers(name: str, words: Sequence[str], env: Mapping[str, str]) -> Launch | None:
     """Return which workers a program of WORKER_PROGRAMS starts; None if it starts none, or one."""
     program = WORKER_PROGRAMS[name]
-    if program.subcommand not in ("", *words) or _find_value(program.pool, words) in program.threads:
+    is_pool_of_threads = name == "celery" and _find_value(("-P", "--pool"), words) in _CELERY_THREADS
+    if program.subcommand not in ("", *words) or is_pool_of_threads:
         return None
     workers = _find_value(program.options, words) or env.get(program.variable, "") or program.default
     workers = workers.partition(",")[0]  # celery --autoscale MAX,MIN
@@ -217,7 +207,6 @@ def find_command_word(words: Sequence[str], env: Mapping[str, str], first: int =
 
 
 def _read_torchrun(own_words: Sequence[str], words: Sequence[str]) -> Launch | None:
-    """Return which processes torchrun starts."""
     start = 0
     while start < len(words) and words[start].startswith("-"):
         start += 1 if "=" in words[start] or words[start] in _FLAGS else 2
@@ -233,7 +222,7 @@ def _read_torchrun(own_words: Sequence[str], words: Sequence[str]) -> Launch | N
 
 
 def _read_accelerate(words: Sequence[str], env: Mapping[str, str]) -> Launch | None:
-    """Return which processes `accelerate launch` starts; its program is the first word with ".py"."""
+    """Return which processes `accelerate launch` of Hugging Face starts, of the first word with ".py"."""
     workers = _find_value(("--num_processes", "--num-processes"), words)
     is_single = "--cpu" in words and not any(word.startswith("--mpirun_hostfile") for word in words)
     if words[:1] != ["launch"] or workers in ("", "1") or is_single:
@@ -242,8 +231,8 @@ def _read_accelerate(words: Sequence[str], env: Mapping[str, str]) -> Launch | N
     scripts = (place for place, word in enumerate(words) if word.endswith(".py"))
     start = find_command_word(words, env, first=1) if is_program else next(scripts, len(words))
     options = [word for word in words[1:start] if word not in (*_MODULE, *_NO_PYTHON)]
-    text = " ".join([ACCELERATE, *words[:start]])
-    launcher = " ".join([ACCELERATE, "launch", "--no_python", *options])
+    text = " ".join(["accelerate", *words[:start]])
+    launcher = " ".join(["accelerate launch --no_python", *options])
     program = [*(() if is_program else ("python",)), *words[start:]] if start < len(words) else ["CMD"]
     return _make_launch(text, launcher, program).replace(workers=workers)
 
@@ -255,12 +244,11 @@ def _make_launch(text: str, launcher: str, command: Sequence[str]) -> Launch:
 
 
 class Wrapper(Record):
-    """A program of a command line that changes what ompbind sets for a rank.
+    """A program of a command line that changes what ompbind sets for a rank; `text` has its options too.
 
-    `text` is the program with its options. `rebinds`: it sets the affinity mask, to `cpus`, to the CPUs of
-    the NUMA `nodes` (OS numbers), or to CPUs that its options do not show (both None). `sets_memory`: it sets
-    the memory policy. `launch`: it is a launcher that starts these processes. `clears`: it removes all
-    variables. It removes `removed` variables and sets `assigned` ones.
+    `rebinds`: it sets the affinity mask, to `cpus`, to the CPUs of the NUMA `nodes` (OS numbers), or to CPUs
+    that its options do not show (both None). `launch`: it is a launcher that starts these processes. It
+    removes the `removed` variables, or all if it `clears`, and sets the `assigned` ones.
     """
 
     text: str
@@ -306,9 +294,8 @@ def read_wrapper(path: str, words: Sequence[str], env: Mapping[str, str]) -> tup
     if name == "env" and words[:1] in (["-S"], ["--split-string"]):  # one argument is split into several
         words = " ".join(words[1:]).split()
     options, rest = _parse_options(words, _OPTIONS.get(name, {}))
-    start = find_command_word(
-        rest, env, first=name == "perf"
-    )  # whose first argument may be named as a command
+    # the first argument of perf may be named as a command
+    start = find_command_word(rest, env, first=int(name == "perf"))
     wrapper = _READERS[name](options, rest[:start]) if name in _READERS else NO_WRAPPER
     own_words = words[: len(words) - len(rest) + start]
     text = " ".join([name, *own_words]).removesuffix(" --")
@@ -343,21 +330,17 @@ _OPTIONS: Mapping[str, Mapping[str, str]] = {
 
 
 def _read_env(options: Options, words: Sequence[str]) -> Wrapper:
-    names = [name for name, _ in options]
+    clears = "ignore-environment" in dict(options) or words[:1] == ["-"]
+    removed = tuple(value for name, value in options if name == "unset")
     pairs = (word.partition("=") for word in words if not word.startswith("-"))
-    return Wrapper(
-        text="",
-        clears="ignore-environment" in names or words[:1] == ["-"],
-        removed=tuple(value for name, value in options if name == "unset"),
-        assigned=tuple((name, value) for name, equals, value in pairs if equals),
-    )
+    assigned = tuple((name, value) for name, equals, value in pairs if equals)
+    return Wrapper(text="", clears=clears, removed=removed, assigned=assigned)
 
 
 def _read_taskset(options: Options, words: Sequence[str]) -> Wrapper:
-    names = [name for name, _ in options]
-    if "pid" in names or not words:  # changes another process
+    if "pid" in dict(options) or not words:  # changes another process
         return NO_WRAPPER
-    if "cpu-list" in names:
+    if "cpu-list" in dict(options):
         return Wrapper(text="", rebinds=True, cpus=_read_cpus(words[0], CpuSet.from_list))
     return Wrapper(text="", rebinds=True, cpus=_read_cpus(words[0].removeprefix("0x"), CpuSet.from_mask))
 
@@ -367,14 +350,8 @@ def _read_numactl(options: Options, words: Sequence[str]) -> Wrapper:
     cpus = {"physcpubind", "cpunodebind", "cpubind"} & values.keys()
     memory = values.keys() - {*cpus, "all", "balancing"}
     numbers = _read_cpus(values[min(cpus)], CpuSet.from_list) if len(cpus) == 1 else None
-    by_cpu = cpus == {"physcpubind"}
-    return Wrapper(
-        text="",
-        rebinds=bool(cpus),
-        cpus=numbers if by_cpu else None,
-        nodes=None if by_cpu else numbers,
-        sets_memory=bool(memory),
-    )
+    field = "cpus" if cpus == {"physcpubind"} else "nodes"
+    return Wrapper(text="", rebinds=bool(cpus), sets_memory=bool(memory)).replace(**{field: numbers})
 
 
 def _read_hwloc_bind(options: Options, words: Sequence[str]) -> Wrapper:
