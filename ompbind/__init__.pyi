@@ -11,8 +11,7 @@ from ompbind.planning.request import MemoryMode, Request, Sharing
 from ompbind.programs.command import Workload, read_workload
 from ompbind.registry.registry import read_occupied
 from ompbind.workers.bind_process import ProcessBinding, bind_process, unbind
-from ompbind.workers.environment import make_environment, read_compat
-from ompbind.workers.placed import placed
+from ompbind.workers.placed import make_environment, placed, read_compat
 
 __all__ = [
     "Bind",

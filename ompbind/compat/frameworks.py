@@ -15,7 +15,7 @@ Environment = Mapping[str, str]
 class FrameworkInput(Record):
     """What a framework reads when it starts: the machine, its variables, the words of its command.
 
-    `for_workers` is true if the plan becomes the variable `bind`, for the workers of one server.
+    `for_workers`: the plan becomes the variable `bind`, for the workers of one server.
     """
 
     machine: Machine
@@ -28,8 +28,8 @@ class Selection(Record):
     """How a framework selects CPUs on some architectures (as in `uname -m`; the first letters are enough).
 
     Each rank gets a domain, of the first of the `strategies` with several domains on the machine, else a NUMA
-    node. `request_fields` are values for fields of `Request`. If the variable for reserved CPUs is not set,
-    the framework reserves `service_each` CPUs for each rank and `service_total` for all ranks together.
+    node. `request_fields` are values for fields of `Request`. By default, the framework reserves
+    `service_each` CPUs for each rank and `service_total` for all ranks together.
     """
 
     architectures: tuple[str, ...] = ("",)
@@ -40,22 +40,19 @@ class Selection(Record):
 
 
 class Framework(Record):
-    """The variables of one framework; `FRAMEWORKS` has one such record for each.
+    """The variables of one framework; each is "" if there is none. `title` is its name in messages.
 
-    `title` is its name in messages. The variable `bind` selects the CPUs of ranks; with its value `automatic`
-    the framework selects them itself, as in the first of `selections` for the architecture; its value
-    `unbound` means no binding ("" if there is no such value). `reserve` is the variable for reserved CPUs,
-    `nodes` for NUMA nodes, `slices` for equal parts of the machine instead of NUMA nodes, `memory` for GiB of
-    memory per rank, "" if there is none. The option `connector` of its command reserves one more CPU.
+    The variable `bind` selects the CPUs of ranks; with its value `automatic` the framework selects them
+    itself, as in the first of `selections` for the architecture; its value `unbound` means no binding.
+    `reserve` is the variable for reserved CPUs, `nodes` for NUMA nodes, `slices` for equal parts of the
+    machine instead, `memory` for GiB per rank. The option `connector` of its command reserves one more CPU.
 
-    In ranks, `bind` has the value `inside`, with fields such as {cpus}; `effect` is the note on it. The
-    variables `others` are removed from ranks, because they contradict a plan. If a runtime that reads KMP
-    variables is preloaded, ranks get `kmp_variables`. `divided` is the note if ranks share a domain, and
-    `explain` returns notes on other differences. `workers` is the command line of a server with workers, up
-    to their number, and `worker_options` are the options of its command whose product is that number; the
-    `replica_options` are among them unless the command has the option `joint_replicas`. For these workers,
-    `ompbind plan --format` has a format with the name of the framework. If the variable `plugin` is
-    set, ompbind places them itself.
+    In ranks, `bind` has the value `inside`, with fields such as {cpus}; `effect` is the note on it. If a
+    runtime that reads KMP variables is preloaded, ranks get `kmp_variables`. `divided` is the note if ranks
+    share a domain, and `explain` returns notes on other differences. `workers` is the command line of a
+    server with workers, up to their number: the product of the values of `worker_options`, and of
+    `replica_options` unless the command has the option `joint_replicas`. If the variable `plugin` is set,
+    ompbind places these workers itself.
     """
 
     title: str
@@ -68,7 +65,6 @@ class Framework(Record):
     slices: str = ""
     memory: str = ""
     connector: str = ""
-    others: tuple[str, ...] = ()
     inside: str
     effect: str
     kmp_variables: tuple[tuple[str, str], ...] = ()
@@ -85,12 +81,6 @@ def find_selection(names: Framework, machine: Machine) -> Selection | None:
     """Return how a framework selects CPUs on a machine, None if it does not support the architecture."""
     found = (selection for selection in names.selections if machine.arch.startswith(selection.architectures))
     return next(found, None)
-
-
-def choose_strategy(selection: Selection | None, machine: Machine) -> str:
-    """Return the strategy that gives ranks the domains of a framework."""
-    strategies = selection.strategies.items() if selection else ()
-    return next((name for name, level in strategies if len(machine.at(level)) > 1), "nodes")
 
 
 def count_workers(names: Framework, command: Sequence[str]) -> int:
@@ -128,7 +118,7 @@ def _explain_differences(source: FrameworkInput, request: Request) -> Iterator[s
             yield "vLLM slices hardware threads, so that ranks can share cores; ranks get whole cores"
         else:
             nodes = [machine.at(Level.CORE, node.cpus) for node in machine.at(Level.NODE)]
-            numbers = [[core.cpus.first for core in cores] for cores in nodes]
+            numbers = [[core.cpus.first for core in of_node] for of_node in nodes]
             if numbers != [*map(sorted, numbers)]:  # in the order of the machine they do not rise
                 yield "vLLM slices CPUs by number; ranks get cores that share packages and caches"
     if request.strategy == "nodes" and not source.env.get(_VLLM.nodes, "").strip():
@@ -136,7 +126,6 @@ def _explain_differences(source: FrameworkInput, request: Request) -> Iterator[s
 
 
 def _explain_architecture(machine: Machine, request: Request) -> Iterator[str]:
-    """Explain what vLLM selects on some architectures."""
     cores = machine.at(Level.CORE)
     if find_selection(_VLLM, machine) is None:
         yield f"vLLM cannot select CPUs on {machine.arch}; ranks get CPUs by -s {request.strategy}"
@@ -147,7 +136,6 @@ def _explain_architecture(machine: Machine, request: Request) -> Iterator[str]:
 
 
 def _explain_nodes(machine: Machine, request: Request) -> Iterator[str]:
-    """Explain what vLLM does with NUMA nodes without allowed CPUs."""
     usable = machine.memory_allowed
     nodes = sorted(
         (node.number, node.cpus.isdisjoint(machine.allowed))
@@ -165,21 +153,17 @@ _VLLM = Framework(
     automatic="auto",
     unbound="nobind",
     selections=(  # as vLLM 0.32.0
-        Selection(
-            # "unknown": not every description of a machine says its architecture
-            architectures=("x86", "amd64", "i386", "i686", "unknown"),
+        Selection(  # "unknown": not every description of a machine says its architecture
+            architectures=("x86", "amd64", "i386", "i686", "unknown"), service_each=1,
             request_fields={"sibling": "last"},  # of one hardware thread per core: --smt auto
-            service_each=1,
         ),
         Selection(
-            architectures=("s390",),
-            strategies={"books": Level.BOOK, "packages": Level.PACKAGE},
-            request_fields={"sibling": "last"},
-            service_total=1,
+            architectures=("s390",), strategies={"books": Level.BOOK, "packages": Level.PACKAGE},
+            request_fields={"sibling": "last"}, service_total=1,
         ),
         Selection(architectures=("arm", "aarch64"), request_fields={"smt": "all"}, service_each=1),
         Selection(  # vLLM takes the machine for one NUMA node, because lscpu shows no nodes and no cores
-            architectures=("riscv",), request_fields={"strategy": "balanced", "smt": "all"}, service_each=1
+            architectures=("riscv",), request_fields={"strategy": "balanced", "smt": "all"}, service_each=1,
         ),
         Selection(architectures=("ppc",), request_fields={"smt": 4}, service_total=1),
     ),
@@ -197,7 +181,7 @@ _VLLM = Framework(
     worker_options=("-tp", "--tensor-parallel-size", "-pp", "--pipeline-parallel-size"),
     replica_options=("-dp", "--data-parallel-size"),
     plugin="OMPBIND_VLLM",  # as in plugins/vllm.py, which imports nothing of ompbind
-)
+)  # fmt: skip
 
 _SGLANG = Framework(
     title="SGLang",

@@ -15,7 +15,6 @@ from ompbind.compat.frameworks import (
     Framework,
     FrameworkInput,
     Selection,
-    choose_strategy,
     count_own_workers,
     count_workers,
     find_selection,
@@ -34,10 +33,9 @@ from ompbind.record import Record
 class ForeignSetting(Record):
     """What one variable requests: `meaning` in words, `request_fields` as values for fields of `Request`.
 
-    `value` is "" if the variable is not set. Each option in `overridden_by` overrides the setting, and an
-    option with the name of a field overrides that field. Some settings have no effect if ranks are not bound
-    (`requires_binding`), or if a mask selects the CPUs (`requires_no_mask`). `objection` says why another
-    variable overrides the setting, `warning` which part of the value cannot be used.
+    `value` is "" if the variable is not set. Each option in `overridden_by` overrides the setting. Some have
+    no effect if ranks are not bound (`requires_binding`), or if a mask selects the CPUs (`requires_no_mask`).
+    `objection` says why another variable overrides the setting, `warning` what of the value cannot be used.
     """
 
     name: str
@@ -51,9 +49,7 @@ class ForeignSetting(Record):
     warning: str = ""
 
 
-_OPTIONS: Mapping[str, str] = {
-    "strategy": "-s", "smt": "--smt", "sibling": "--sibling",
-}  # fmt: skip
+_OPTIONS: Mapping[str, str] = {"strategy": "-s", "smt": "--smt", "sibling": "--sibling"}
 """The options for fields of a request that a note shows."""
 
 _SERVICE_OPTIONS = ("service_cores", "reserve", "reserve_total")
@@ -83,9 +79,9 @@ def fill_request(
     others.extend(names.explain(source, request))
     warnings.extend(_explain_workers(framework, source, request))
     others.append(names.effect)
-    variables: tuple[tuple[str, str], ...] = ()
-    if request.workload and request.workload.has(*KMP_READERS, method=DetectionMethod.PRELOADED):
-        variables = names.kmp_variables
+    work, variables = request.workload, names.kmp_variables
+    if not (work and work.has(*KMP_READERS, method=DetectionMethod.PRELOADED)):
+        variables = ()
     if variables:
         values = " and ".join(f"{name}={value}" for name, value in variables)
         others.append(f"ranks get {values} unless you set them, as {names.title} does for this runtime")
@@ -110,8 +106,7 @@ def fill_request(
 def find_hidden_variables(framework: str) -> tuple[str, ...]:
     """Return the variables of a framework that are removed from ranks."""
     names = FRAMEWORKS[framework]
-    hidden = (names.bind, names.reserve, names.nodes, names.slices, *names.others)
-    return tuple(name for name in hidden if name)
+    return tuple(filter(None, (names.bind, names.reserve, names.nodes, names.slices)))
 
 
 def make_rank_variables(framework: str) -> tuple[tuple[str, str], ...]:
@@ -166,8 +161,11 @@ def make_foreign_settings(names: Framework, source: FrameworkInput) -> tuple[For
     Raises MaskError, with the variable and the position, for a value that is not valid.
     """
     env, machine = source.env, source.machine
-    is_automatic = env.get(names.bind, "").strip() in ("", names.automatic)
-    has_slices = env.get(names.slices, "").strip() not in ("", "0")
+    values = {
+        name: env.get(name, "").strip() for name in (names.bind, names.slices, names.reserve, names.nodes)
+    }
+    is_automatic = values[names.bind] in ("", names.automatic)
+    has_slices = values[names.slices] not in ("", "0")
     if is_automatic:
         bind = _make_automatic_setting(names, source, has_slices=has_slices)
     else:
@@ -177,33 +175,34 @@ def make_foreign_settings(names: Framework, source: FrameworkInput) -> tuple[For
         last = EMPTY
         if names.nodes and machine.memory_allowed is not None:
             last = CpuSet(node.number for node in machine.nodes) - machine.memory_allowed
-        order = ForeignSetting(
-            name=names.bind,
-            value="",
-            meaning="",
-            request_fields=_number_nodes(machine, names.bind, last),
-            overridden_by=("strategy",),
-            requires_no_mask=True,
+        fields = _number_nodes(machine, names.bind, last)
+        settings.append(
+            bind.replace(
+                value="",
+                meaning="",
+                request_fields=fields,
+                overridden_by=("strategy",),
+                requires_no_mask=True,
+            )
         )
-        settings.append(order)
     if has_slices:
         slices = ForeignSetting(
             name=names.slices,
-            value=env[names.slices].strip(),
+            value=values[names.slices],
             meaning="equal shares of the machine, whole cores each",
             request_fields={"strategy": "compact", **_number_nodes(machine, names.slices)},
             overridden_by=("strategy", "cores"),
             requires_no_mask=True,
         )
         settings.append(slices)
-    if env.get(names.reserve, "").strip():
+    if values[names.reserve]:
         setting = _make_service_setting(names.reserve, env[names.reserve])
         has_lists = source.for_workers and not is_automatic
         reason = f"{names.bind} has CPU lists, and {names.title} then reserves no CPUs"
         settings.append(setting.replace(objection=reason) if has_lists else setting)
     elif names.reserve and is_automatic:
         settings.append(_make_default_service(names, source))
-    if env.get(names.nodes, "").strip():
+    if values[names.nodes]:
         setting = _make_nodes_setting(names.nodes, source)
         settings.append(setting.replace(objection=f"{names.slices} is set") if has_slices else setting)
     if env.get(names.memory, "").strip():
@@ -212,9 +211,9 @@ def make_foreign_settings(names: Framework, source: FrameworkInput) -> tuple[For
 
 
 def _make_automatic_setting(names: Framework, source: FrameworkInput, *, has_slices: bool) -> ForeignSetting:
-    selection = find_selection(names, source.machine)
-    strategy = choose_strategy(selection, source.machine)
-    fields = {"strategy": strategy, **(selection.request_fields if selection else {})}
+    selection = find_selection(names, source.machine) or Selection(request_fields={})
+    strategies = (name for name, level in selection.strategies.items() if len(source.machine.at(level)) > 1)
+    fields = {"strategy": next(strategies, "nodes"), **selection.request_fields}
     if count_own_workers(names, source) > 1:  # each of them is to have a domain
         fields["strategy"] = DEFAULT_STRATEGY
     if has_slices:
@@ -230,26 +229,20 @@ def _make_automatic_setting(names: Framework, source: FrameworkInput, *, has_sli
 
 def _make_bind_setting(names: Framework, text: str) -> ForeignSetting:
     """Return which CPUs ranks get: lists, or no binding."""
-    word, replacing = text.strip(), ("mask", "strategy", "cores")
-    if word == names.unbound:
-        return ForeignSetting(
-            name=names.bind,
-            value=word,
-            meaning="no binding (-m none)",
-            request_fields={"mask": parse_mask(word)},
-            overridden_by=(*replacing, "smt", "sibling", "bind"),
-        )
+    word, meaning, more = text.strip(), "the CPUs of ranks (-m)", tuple[str, ...]()
     words = " or ".join(repr(word) for word in (names.automatic, names.unbound) if word)
     hint = f"{names.title} accepts {words}, or one list per rank, as in '0-31|32-63'"
     mask = _parse(names.bind, text, hint)
-    if mask.word is not None:
+    if word == names.unbound:
+        meaning, more = "no binding (-m none)", ("smt", "sibling", "bind")
+    elif mask.word is not None:
         raise _make_error(names.bind, text, f"{names.title} does not accept {word!r}", hint)
     return ForeignSetting(
         name=names.bind,
         value=word,
-        meaning="the CPUs of ranks (-m)",
+        meaning=meaning,
         request_fields={"mask": mask},
-        overridden_by=replacing,
+        overridden_by=("mask", "strategy", "cores", *more),
     )
 
 
@@ -281,12 +274,12 @@ def _make_default_service(names: Framework, source: FrameworkInput) -> ForeignSe
     connector = bool(names.connector) and names.connector in words
     workers = count_own_workers(names, source)
     total, each = selection.service_total, (selection.service_each + connector) * workers
-    texts = [f"{count(each, 'service CPU')} per rank"] if each else []
-    texts += [f"{count(total, 'service CPU')} of all ranks together"] if total else []
+    numbers = ((each, "per rank"), (total, "of all ranks together"))
+    meaning = " and ".join(f"{count(number, 'service CPU')} {of}" for number, of in numbers if number)
     return ForeignSetting(
         name=names.reserve,
         value="",
-        meaning=" and ".join(texts) + (f", with {names.connector}" if connector else ""),
+        meaning=meaning + (f", with {names.connector}" if connector else ""),
         request_fields={"service_total": total, "service_each": each, "service_optional": True},
         overridden_by=(*_SERVICE_OPTIONS, "cores", "threads"),
         requires_binding=True,
@@ -297,13 +290,9 @@ def _make_default_service(names: Framework, source: FrameworkInput) -> ForeignSe
 def _make_memory_setting(name: str, text: str) -> ForeignSetting:
     """Return the memory that each rank will allocate; with 0 GiB the framework selects the size."""
     number = _check_number(name, text, "GiB", "give the GiB of each rank, as in '40'")
-    own = f"{number} GiB of memory for each rank"
-    return ForeignSetting(
-        name=name,
-        value=number,
-        meaning=own if int(number) else "memory of a size that the server selects",
-        request_fields={"memory_bytes": int(number) << 30},
-    )
+    own, fields = f"{number} GiB of memory for each rank", {"memory_bytes": int(number) << 30}
+    meaning = own if int(number) else "memory of a size that the server selects"
+    return ForeignSetting(name=name, value=number, meaning=meaning, request_fields=fields)
 
 
 def _check_number(name: str, text: str, unit: str, hint: str) -> str:
@@ -323,15 +312,22 @@ def _make_nodes_setting(name: str, source: FrameworkInput) -> ForeignSetting:
     existing = usable = CpuSet(node.number for node in machine.nodes)
     if machine.memory_allowed is not None:
         usable &= machine.memory_allowed
-    (items,) = nodes.parts
-    numbers = CpuSet(number for item in items for selector in item.chain for number in selector.numbers)
+    numbers = CpuSet(number for item in nodes.parts[0] for number in item.chain[0].numbers)
     if not numbers.isdisjoint(usable):
-        kept = []
-        for item in items:
-            (selector,) = item.chain
-            if own := tuple(number for number in selector.numbers if number in usable):
-                kept.append(item.replace(chain=(selector.replace(numbers=own),)))
+        kept = [
+            item.replace(chain=(item.chain[0].replace(numbers=own),))
+            for item in nodes.parts[0]
+            if (own := tuple(number for number in item.chain[0].numbers if number in usable))
+        ]
         nodes = nodes.replace(parts=(tuple(kept),))
+    absent, forbidden, warning = numbers - existing, numbers & existing - usable, ""
+    if numbers == forbidden:
+        warning = f"{name} has only NUMA nodes whose memory is not allowed: ranks use memory of other nodes"
+    elif absent or forbidden:
+        texts = [f"there is no {named('NUMA node', absent)}"] if absent else []
+        if forbidden:
+            texts.append(f"{named('NUMA node', forbidden)} not used, because its memory is not allowed")
+        warning = f"{name}: {'; '.join(texts)}"
     return ForeignSetting(
         name=name,
         value=text.strip(),
@@ -339,20 +335,8 @@ def _make_nodes_setting(name: str, source: FrameworkInput) -> ForeignSetting:
         request_fields={"nodes": nodes},
         requires_binding=True,
         requires_no_mask=True,
-        warning=_explain_nodes(name, numbers, existing, usable),
+        warning=warning,
     )
-
-
-def _explain_nodes(name: str, numbers: CpuSet, existing: CpuSet, usable: CpuSet) -> str:
-    """Return the warning about NUMA nodes that do not exist, or whose memory is not allowed; "" if none."""
-    if numbers <= existing - usable:
-        return f"{name} has only NUMA nodes whose memory is not allowed: ranks use memory of other nodes"
-    texts = []
-    if absent := numbers - existing:
-        texts.append(f"there is no {named('NUMA node', absent)}")
-    if forbidden := numbers & existing - usable:
-        texts.append(f"{named('NUMA node', forbidden)} not used, because its memory is not allowed")
-    return f"{name}: {'; '.join(texts)}" if texts else ""
 
 
 def _select_nodes(text: str, name: str) -> Mask:
@@ -363,8 +347,7 @@ def _select_nodes(text: str, name: str) -> Mask:
         message = f"{invalid[0]!r} is not allowed in a list of NUMA nodes"
         raise MaskError(f"{name}: {message}", text=text, span=invalid.span(), hint=hint)
     (items,) = _parse(name, text, hint).parts
-    used: set[int] = set()
-    selected = []
+    selected, used = [], set[int]()
     for item in items:
         if repeated := used.intersection(item.cpus):
             message = f"{name}: NUMA node {min(repeated)} is named twice"

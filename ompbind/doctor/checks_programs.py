@@ -31,7 +31,7 @@ _ALSO_RUN_BY = {
     "i386": ("x86_64", "i586", "i686"), "x32": ("x86_64",), "arm": ("aarch64", "armv7l", "armv8l"),
     "ppc": ("ppc64",), "mips": ("mips64",),
 }  # fmt: skip
-"""Machines that also run the programs of an architecture: those of 64 bits mostly run 32 bits too."""
+"""Machines that also run the programs of an architecture: machines of 64 bits mostly run 32 bits too."""
 
 
 def check_command(host: HostFacts) -> Iterator[HostIssue]:

@@ -158,8 +158,8 @@ class Verdict(Record):
 
     `outside` threads are allowed on CPUs that are not the rank's. `narrowed` threads are restricted to a part
     of its CPUs that is not a place, `bound` threads to one of its places. `stacked` threads have a single CPU
-    that is also the mask of another thread of their process. `runtimes` are those of the process with the
-    most. `summary` is the text if there are no issues.
+    that is also the mask of another thread of their process. `runtimes` are the runtimes of the process with
+    the most. `summary` is the text if there are no issues.
     """
 
     issues: tuple[ThreadIssue, ...]

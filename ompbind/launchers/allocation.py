@@ -168,7 +168,7 @@ BATCH_SYSTEMS: tuple[tuple[str, tuple[str, ...], Callable[[_Job], Found]], ...] 
 def request_own_gpus(
     request: Request, machine: Machine, ranks: int, env: Env, *, by_slurm: bool
 ) -> tuple[Request, int | None, str]:
-    """Return the request of a rank that may see only GPUs of its own, and cannot see those of other ranks.
+    """Return the request of a rank that may see only GPUs of its own, and none of other ranks.
 
     Also the index of its placement, None if that stays as it is, and why no plan can have the GPUs of a rank,
     "" otherwise. The request stays as it is if all `ranks` on a machine see the same GPUs, as far as is

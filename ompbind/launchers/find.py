@@ -29,9 +29,9 @@ class LauncherRank(Record):
     """One rank, as its launcher describes it.
 
     `starter` is the pid of the launcher's process that started the rank, None if this is hidden. `run_id` is
-    the same for all ranks of the job; if the launcher does not identify the job, only for those of this
-    machine. `identity.local_size` is 0 if unknown; with `assumes_local_size` it may be wrong. `unused` has a
-    text for each other launcher whose variables were found.
+    the same for all ranks of the job, or only for the ranks of this machine if the job has no identity.
+    `identity.local_size` is 0 if unknown; with `assumes_local_size` it may be wrong. `unused` has a text for
+    each other launcher whose variables were found.
     """
 
     launcher: str

@@ -49,14 +49,13 @@ VLLM = FRAMEWORKS["vllm"]
 _LOCAL = VLLM.replace(worker_options=("-dpl", "--data-parallel-size-local"), replica_options=())
 """The option for the number of replicas on this machine, if others are on other machines."""
 
-
 _log = logging.getLogger("vllm.ompbind")  # below "vllm": it writes into the log of vLLM
 
 
 class Server(Record):
     """The workers that a process of vLLM starts: of `all_workers` on this machine, `workers` from `first` on.
 
-    `connector` says whether the server has a KV connector.
+    `connector`: the server has a KV connector.
     """
 
     workers: int
@@ -87,8 +86,7 @@ def place_server(server: Server, command: Sequence[str]) -> tuple[Plan, tuple[Va
     """Plan and register the workers of a server; `command` is the command line of the server.
 
     Returns the plan for all workers on this machine, their variables, and the claim that registers the plan.
-    Logs warnings. Raises the errors of `ompbind exec`, which name the variable or the file that a wrong value
-    comes from.
+    Logs warnings, and raises the errors of `ompbind exec`.
     """
     options = [f"--ranks={server.all_workers}", "--compat=vllm"]
     own = _find_own_cpus()
@@ -104,22 +102,16 @@ def place_server(server: Server, command: Sequence[str]) -> tuple[Plan, tuple[Va
     except OmpbindError as error:
         context.explain(error)
         raise
-    about_options = (text.removeprefix("warning: ") for text in context.messages)  # the log says so
-    for text in (*about_options, *(note.text for note in plan.notes if note.warning)):
-        _log.warning("ompbind: %s", text)
+    for text in (*context.messages, *(note.text for note in plan.notes if note.warning)):
+        _log.warning("ompbind: %s", text.removeprefix("warning: "))  # the log says so
     return plan, tuple(_make_variables(plan, spec)), claim
 
 
 def _find_own_cpus() -> tuple[str, int] | None:
-    """Return the mask of the rank that this process belongs to, and its number of service CPUs.
-
-    None if the process belongs to no rank.
-    """
-    env, allowed = os.environ, CpuSet(os.sched_getaffinity(0))
+    """Return the mask of the rank that this process is in, and its number of service CPUs; None if none."""
+    env, allowed, names = os.environ, CpuSet(os.sched_getaffinity(0)), (OMPBIND_CPUS, OMPBIND_SERVICE_CPUS)
     try:
-        compute, service = (
-            CpuSet.from_list(env.get(name, "")) for name in (OMPBIND_CPUS, OMPBIND_SERVICE_CPUS)
-        )
+        compute, service = (CpuSet.from_list(env.get(name, "")) for name in names)
     except ValueError:
         return None
     if find_rank(env) is None or not allowed <= compute | service:
@@ -162,11 +154,12 @@ def _make_variables(plan: Plan, spec: RunSpec) -> Iterator[Variables]:
 
 def render_server(server: Server, plan: Plan) -> str:
     """Return one line with the CPUs of the workers of a server."""
-    workers = []
-    for placement in plan.placements[server.first : server.first + server.workers]:
-        service = f" + service {named('CPU', placement.service_cpus)}" if placement.service_cpus else ""
-        workers.append(f"worker {placement.rank}: {named('CPU', placement.compute)}{service}")
-    return f"{'; '.join(workers)} ({count(server.all_workers, 'worker')}, {plan.request.effective_strategy})"
+    workers = "; ".join(
+        f"worker {placement.rank}: {named('CPU', placement.compute)}"
+        + (f" + service {named('CPU', placement.service_cpus)}" if placement.service_cpus else "")
+        for placement in plan.placements[server.first : server.first + server.workers]
+    )
+    return f"{workers} ({count(server.all_workers, 'worker')}, {plan.request.effective_strategy})"
 
 
 _HOME, _USER = "vllm.utils.ompmultiprocessing", "vllm.v1.executor.multiproc_executor"
@@ -185,10 +178,10 @@ def replace_manager() -> None:
     Raises OptionError for a value that is neither yes nor no.
     """
     word = os.environ[VLLM.plugin]
+    if word.strip().lower() not in (*TRUE_WORDS, *FALSE_WORDS):
+        raise OptionError(f"{VLLM.plugin}: {word!r} is not 1 (yes) or 0 (no)")
     if word.strip().lower() in FALSE_WORDS:
         return
-    if word.strip().lower() not in TRUE_WORDS:
-        raise OptionError(f"{VLLM.plugin}: {word!r} is not 1 (yes) or 0 (no)")
     if difference := _find_difference():
         _log.warning("ompbind: %s=%s has no effect on this vLLM: %s", VLLM.plugin, word, difference)
         del os.environ[VLLM.plugin]  # the processes that this process starts need not warn again

@@ -26,10 +26,9 @@ from ompbind.record import Record
 class ProbedThread(Record):
     """One thread of a parallel region: facts from its runtime and from the kernel.
 
-    `runtime` and `path` are the name and the file of the runtime, `thread` the OpenMP thread number of
-    `threads`. `place` is the OpenMP place number, None without places; `places` are all places of the
-    runtime. `cpus_allowed` is the affinity mask of the thread, `cpu` the CPU that it runs on. All CPU sets
-    are kernel list text.
+    `runtime` and `path` are the name and the file of the runtime, `thread` is the OpenMP number of the
+    thread, `place` that of its place, None without places; `places` are all places of the runtime.
+    `cpus_allowed` is the affinity mask of the thread. All CPU sets are kernel list text.
     """
 
     runtime: str
@@ -45,8 +44,7 @@ class ProbedThread(Record):
 class ProbeResult(Record):
     """The result of a probe: this process, the threads of each runtime, and the paths of failed runtimes.
 
-    `rank` is None outside a run. `cpus_allowed` and `cpu` are as in `ProbedThread`, for this process;
-    `cpus_allowed` is "" on systems without affinity masks.
+    `rank` is None outside a run; `cpus_allowed` is "" on systems without affinity masks.
     """
 
     rank: int | None
@@ -58,35 +56,24 @@ class ProbeResult(Record):
 
 
 _TIMEOUT_S = 20  # a child that has not exited by then is killed; some runtimes hang while they are loaded
-
-_NO_LIBRARY = b"no library"
-"""A child writes this if there is no such library. It writes nothing if the runtime has killed it."""
+_NO_LIBRARY = b"no library"  # a child writes this, or nothing if the runtime has killed it
 
 
 def run_probe(env: Mapping[str, str], python: str = "") -> ProbeResult:
-    """Probe every OpenMP runtime of the system and of a Python, one after the other.
-
-    `python` is the path of the Python, "" for the default Python.
-    """
-    threads: list[ProbedThread] = []
-    failed: list[str] = []
-    probed: set[tuple[str, OmpRuntime | None]] = set()
+    """Probe every OpenMP runtime of the system and of a Python ("": the default), one after the other."""
+    probed: dict[tuple[str, OmpRuntime | None], tuple[str, list[ProbedThread]]] = {}
     for candidate in find_candidates(env, python):
-        if identify_runtime(candidate) in probed:
-            continue
-        path, found = _run_in_child(candidate)
-        if path is None or identify_runtime(path) in probed:
-            continue
-        probed.add(identify_runtime(path))
-        threads.extend(found)
-        failed.extend(() if found else (path,))
+        if identify_runtime(candidate) not in probed:
+            path, found = _run_in_child(candidate)
+            if path is not None:
+                probed.setdefault(identify_runtime(path), (path, found))
     return ProbeResult(
         rank=find_rank(env),
         pid=os.getpid(),
         cpus_allowed=_read_own_mask(),
         cpu=_read_own_cpu(),
-        threads=tuple(threads),
-        failed=tuple(failed),
+        threads=tuple(thread for _, threads in probed.values() for thread in threads),
+        failed=tuple(path for path, threads in probed.values() if not threads),
     )
 
 
@@ -126,10 +113,7 @@ def _run_in_child(candidate: str) -> tuple[str | None, list[ProbedThread]]:
 
 
 def _write_region(candidate: str, pipe: int) -> None:
-    """Load a runtime, and run a parallel region with the default number of threads.
-
-    Writes the path of the library and a line for each thread.
-    """
+    """Run a parallel region of a runtime; write the path of the library, and a line for each thread."""
     try:
         library = ctypes.CDLL(candidate)
         loaded = read_mapped_files("self", lambda file: name_runtime(file) is not None)
@@ -156,7 +140,6 @@ def _write_region(candidate: str, pipe: int) -> None:
 
 
 def _read_thread(library: ctypes.CDLL, path: str) -> ProbedThread:
-    """Read the binding of the calling thread from its runtime and the kernel."""
     place = int(library.omp_get_place_num())
     places = []
     for number in range(int(library.omp_get_num_places())):

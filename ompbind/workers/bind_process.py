@@ -20,9 +20,10 @@ from ompbind.planning.plan import Placement, Plan
 from ompbind.procfs.reader import list_threads, read_affinity, read_mapped_files, read_stat
 from ompbind.programs.libraries import Library, name_libraries
 from ompbind.record import Record
-from ompbind.workers.environment import Selection, make_changes
 from ompbind.workers.placed import (
+    Selection,
     check_machine,
+    make_changes,
     one_thread_at_a_time,
     restore_affinity,
     set_memory_policy,
@@ -41,11 +42,8 @@ from ompbind.workers.placed import (
 PASSES = 10
 """How often the threads are listed at most."""
 
-
-_Thread: TypeAlias = tuple[int, int]
-"""A thread of this process: its TID, and its start since boot in clock ticks."""
-
-_Masks: TypeAlias = dict[_Thread, CpuSet]
+_Masks: TypeAlias = dict[tuple[int, int], CpuSet]
+"""The mask of each thread of this process: by its TID, and its start since boot in clock ticks."""
 
 
 def bind_threads(cpus: CpuSet | None, undo: ExitStack) -> None:
@@ -70,19 +68,15 @@ def bind_threads(cpus: CpuSet | None, undo: ExitStack) -> None:
                 set_affinity(cpus, tid)
             except ProcessLookupError:
                 pass  # the thread has exited
-    raise LaunchError(
-        f"new threads still start after {PASSES} attempts to bind all threads",
-        hint="bind the process before it starts its threads",
-    )
+    text = f"new threads still start after {PASSES} attempts to bind all threads"
+    raise LaunchError(text, hint="bind the process before it starts its threads")
 
 
 def _restore_threads(saved: _Masks, cpus: CpuSet, own_mask: CpuSet) -> None:
     """Restore the saved masks; other threads within `cpus` have inherited their masks, and get `own_mask`."""
     for masks in _read_new_masks():
-        wanted = {
-            thread: saved.get(thread) or (own_mask if mask <= cpus else mask)
-            for thread, mask in masks.items()
-        }
+        inherited = {thread: own_mask if mask <= cpus else mask for thread, mask in masks.items()}
+        wanted = {thread: saved.get(thread) or mask for thread, mask in inherited.items()}
         if wanted == masks:
             return
         for (tid, _), mask in wanted.items():
@@ -91,24 +85,17 @@ def _restore_threads(saved: _Masks, cpus: CpuSet, own_mask: CpuSet) -> None:
 
 
 def _read_new_masks() -> Iterator[_Masks]:
-    """Yield the masks of all threads that can be bound, then the masks of threads that have started since.
-
-    Raises LaunchError if the threads cannot be listed.
-    """
-    known: set[_Thread] = set()
-    pid = os.getpid()
+    """Yield the masks of all threads that can be bound, then the masks of threads that have started since."""
+    known, pid = set[tuple[int, int]](), os.getpid()
     for _ in range(PASSES):
         tids = list_threads(pid)
         if not tids:
-            raise LaunchError(
-                "the threads of this process cannot be listed: /proc is missing, or of another PID namespace",
-                hint="mount /proc, or start the process inside 'with placed(...)'",
-            )
+            why = "/proc is missing, or of another PID namespace"
+            hint = "mount /proc, or start the process inside 'with placed(...)'"
+            raise LaunchError(f"the threads of this process cannot be listed: {why}", hint=hint)
         stats = ((tid, read_stat(f"{pid}/task/{tid}")) for tid in sorted(tids))
-        threads = ((tid, stat.start_ticks) for tid, stat in stats if stat and not stat.has_fixed_affinity)
-        new = {
-            thread: mask for thread in threads if thread not in known and (mask := read_affinity(thread[0]))
-        }
+        threads = {(tid, stat.start_ticks) for tid, stat in stats if stat and not stat.has_fixed_affinity}
+        new = {thread: mask for thread in threads - known if (mask := read_affinity(thread[0]))}
         known.update(new)
         yield new
 
@@ -158,11 +145,10 @@ def bind_process(
     loaded runtime shows that the caller is in a parallel region. Warns as `placed`.
     """
     global _undo
-    with one_thread_at_a_time(
-        "bind_process cannot be called inside 'with placed(...)'", hint="leave the block first"
-    ):
+    text = "bind_process cannot be called inside 'with placed(...)'"
+    with one_thread_at_a_time(text, hint="leave the block first"):
         # while no other thread changes os.environ
-        changes = make_changes(plan, rank, os.environ, run_id=run_id, variables=variables, extra=extra)
+        changes = make_changes(plan, rank, os.environ, run_id, variables, extra)
         fixed = {name for name, module in _FIXED_BY_MODULES.items() if module in sys.modules}
         changes = {name: value for name, value in changes.items() if name not in fixed - (extra or {}).keys()}
         check_machine(plan)
@@ -173,10 +159,8 @@ def bind_process(
         runtimes = tuple(library for library in loaded if library.family)
         for runtime in runtimes:
             if _is_in_region(runtime):
-                raise LaunchError(
-                    f"bind_process is called in a parallel region of {runtime.kind.label}",
-                    hint="call bind_process before or after the region",
-                )
+                text = f"bind_process is called in a parallel region of {runtime.kind.label}"
+                raise LaunchError(text, hint="call bind_process before or after the region")
         with ExitStack() as undo:
             set_variables(changes, undo)
             bind_threads(placement.cpuset if plan.machine.bindable else None, undo)
@@ -194,9 +178,8 @@ def unbind() -> None:
     Raises LaunchError if `bind_process` has not bound this process, or inside 'with placed(...)'.
     """
     global _undo
-    with one_thread_at_a_time(
-        "unbind cannot be called inside 'with placed(...)'", hint="leave the block first"
-    ):
+    text = "unbind cannot be called inside 'with placed(...)'"
+    with one_thread_at_a_time(text, hint="leave the block first"):
         if _undo is None:
             raise LaunchError("this process is not bound by bind_process", hint="call bind_process first")
         undo, _undo = _undo, None
@@ -205,12 +188,10 @@ def unbind() -> None:
 
 def _is_in_region(runtime: Library) -> bool:
     """Return whether the caller is in a parallel region of a loaded runtime; False if that is unknown."""
-    if runtime.family is None:
-        return False
+    function = runtime.family.facts.region_function if runtime.family else ""
     try:
         import ctypes  # noqa: PLC0415 - door: loads libffi
 
-        library = ctypes.CDLL(runtime.path, mode=os.RTLD_NOLOAD)
-        return bool(getattr(library, runtime.family.facts.region_function)())
+        return bool(getattr(ctypes.CDLL(runtime.path, mode=os.RTLD_NOLOAD), function)())
     except (ImportError, OSError, AttributeError):
         return False  # no ctypes; the file was replaced; a library without this function

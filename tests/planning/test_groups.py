@@ -15,7 +15,7 @@ from ompbind.openmp.binding import Bind
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import JobCpus, Request, Sharing
-from ompbind.workers.environment import make_environment
+from ompbind.workers.placed import make_environment
 from tests.machines import Shape, make_machine
 from tests.planning.devices.gpus import make_nvidia_gpus
 from tests.planning.test_promises import machines
