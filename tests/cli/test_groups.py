@@ -7,13 +7,9 @@ import pytest
 
 from ompbind.cli.groups import split_groups
 from tests.cli.command_lines import call
+from tests.live.conftest import one_line
 
 MACHINE = ["--topology", "synthetic:pack:2 core:8 pu:1"]
-
-
-def one_line(text):
-    """Return a message without its line breaks."""
-    return " ".join(text.split())
 
 
 @pytest.mark.parametrize(("words", "groups"), [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.conftest import required, two_cpus
+from tests.live.conftest import one_line, required, two_cpus
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -51,10 +51,6 @@ def read_reports(text):
 
 def numbers(report):
     return [int(report[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")]
-
-
-def words(text):
-    return " ".join(text.split())
 
 
 @pytest.mark.parametrize(("env", "rank", "size"), [
@@ -112,7 +108,7 @@ def test_a_rank_that_cannot_be_identified_does_not_start(ompbind, line):
     env = LAUNCHERS[launcher] | dict(change.split("=") for change in changes.split())
     done = ompbind("exec", *options.split(), "--", "echo", "started", env=env)
     assert (done.returncode, done.stdout) == (125, "")
-    assert message in words(done.stderr)
+    assert message in one_line(done.stderr)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +129,7 @@ def test_a_rank_has_the_cores_and_service_cores_that_it_requests(ompbind, verb):
     assert served[0] in (f"{first},{second},1", f"{second},{first},1")
     assert served[-1] in (f"{first},{second}", f"{first}-{second}")
     done = ompbind(verb, "-m", str(first), "-c", "1", "--service-cores", "1", "--", *show)
-    assert (done.returncode, "needs 2 cores, but 1 is usable" in words(done.stderr)) == (125, True)
+    assert (done.returncode, "needs 2 cores, but 1 is usable" in one_line(done.stderr)) == (125, True)
 
 
 def test_inside_a_rank_of_ompbind_it_keeps_the_cpus_of_the_rank(ompbind):
@@ -198,7 +194,7 @@ def test_a_dry_run_starts_and_registers_nothing(ompbind, claims, tmp_path):
 def test_a_run_that_a_launcher_starts_several_times_is_warned_about(ompbind, binding, inner, warned):
     launcher = (required("mpirun.openmpi"), "-n", "2", *OPEN_MPI_ARGS, "--bind-to", binding)
     done = ompbind(*inner.split(), "--share", "--", "true", before=launcher)
-    found = words(done.stderr).count("Open MPI has started 2 copies of 'ompbind run' on this machine")
+    found = one_line(done.stderr).count("Open MPI has started 2 copies of 'ompbind run' on this machine")
     assert (done.returncode, found) == (0, warned)
 
 
@@ -206,14 +202,14 @@ def test_the_first_copy_of_a_run_warns_that_there_are_several(ompbind):
     for local_rank in ("0", "1"):
         env = {**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_RANK": local_rank}
         done = ompbind("run", "-m", str(min(os.sched_getaffinity(0))), "--", "true", env=env)
-        found = words(done.stderr).count("Open MPI has started 2 copies of 'ompbind run' on this machine")
+        found = one_line(done.stderr).count("Open MPI has started 2 copies of 'ompbind run' on this machine")
         assert (done.returncode, found) == (0, local_rank == "0"), done.stderr
 
 
 def test_a_run_of_a_launcher_is_warned_about(ompbind):
     launcher = required("mpiexec.hydra")
     done = ompbind("run", "--", launcher, "-n", "2", "true")
-    assert f"(use '{Path(launcher).name} -n 2 ompbind exec -- true' instead)" in words(done.stderr)
+    assert f"(use '{Path(launcher).name} -n 2 ompbind exec -- true' instead)" in one_line(done.stderr)
     done = ompbind("run", "--", launcher, "-n", "2", "ompbind", "exec", "--", "true")
     assert "ompbind exec" not in done.stderr
 

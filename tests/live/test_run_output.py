@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.conftest import is_alive, ranks_of, supervisor_of, wait_until
+from tests.live.conftest import is_alive, one_line, ranks_of, supervisor_of, wait_until
 
 RANKS = ("run", "-q", "--share", "-n", "2")
 TAG = ("--output", "tag")
@@ -28,10 +28,6 @@ ALL_BYTES = "import os; os.write(1, bytes(range(256)) * 300); os.write(2, b'\\xf
 
 def shell(script):
     return ("--", "sh", "-c", script)
-
-
-def words(text):
-    return " ".join(text.split())
 
 
 def remove_prefixes(out, rank):
@@ -59,7 +55,7 @@ def test_log_files(ompbind, tmp_path, tagged):
         assert (tmp_path / f"a/b/{rank}.err").read_text() == f"err {rank}\n"
     again = ompbind(*args, "--", "true")
     assert again.returncode == 125
-    assert "0.out and 3 more log files already exist" in words(again.stderr)
+    assert "0.out and 3 more log files already exist" in one_line(again.stderr)
     assert ompbind(*args, "--force", "--", "true").returncode == 0
     assert (tmp_path / "a/b/0.out").read_text() == ""
 
@@ -95,7 +91,7 @@ def test_bytes_are_not_changed(ompbind, tmp_path, way):
 def test_contradictory_output_options_are_refused(ompbind, tmp_path, options, said):
     done = ompbind(*RANKS, *options, "--", "touch", "started", cwd=tmp_path)
     assert done.returncode == 125
-    assert said in words(done.stderr)
+    assert said in one_line(done.stderr)
     assert not list(tmp_path.iterdir())
 
 
@@ -203,7 +199,7 @@ def test_many_ranks_and_a_low_limit_of_open_files(ompbind):
     limited = ("sh", "-c", 'ulimit -n 256; exec "$0" "$@"')
     done = ompbind("run", "-q", "--share", "-n", "100", *TAG, "--", "echo", "never", before=limited)
     assert (done.returncode, done.stdout) == (125, "")
-    assert "256 are allowed" in words(done.stderr)
+    assert "256 are allowed" in one_line(done.stderr)
 
 
 def test_a_slow_reader_slows_ranks_down_instead_of_filling_memory(start):
@@ -299,7 +295,9 @@ def test_log_files_on_a_full_disk_are_reported_once_and_output_goes_on(ompbind, 
     done = ompbind(*args, *shell(FLOOD.format(800_000)), before=limited)
     assert done.returncode == 125
     assert len(done.stdout) == 840_000
-    assert words(done.stderr).count("error: rank 0: ") == words(done.stderr).count("File too large") == 1
+    assert (
+        one_line(done.stderr).count("error: rank 0: ") == one_line(done.stderr).count("File too large") == 1
+    )
     written = (tmp_path / "logs/0.out").read_text()
     assert len(written) >= 100 << 10
     assert (f"{LINE}\n" * 10_000).startswith(written)
@@ -318,7 +316,7 @@ def test_lost_output_is_reported_even_at_the_end_and_if_quiet(ompbind, tmp_path)
     done = ompbind(*RANKS[:-1], "1", "--keep-descendants", *TAG, *shell(script), before=full)
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
     assert done.returncode == 125
-    assert words(done.stderr).count("error: cannot write to standard output") == 1
+    assert one_line(done.stderr).count("error: cannot write to standard output") == 1
 
 
 def test_processes_that_keep_the_output_open_are_not_waited_for(ompbind, tmp_path):

@@ -23,6 +23,7 @@ from tests.live.conftest import (
     enter_cgroup,
     is_alive,
     make_cgroup,
+    one_line,
     ranks_of,
     remove_cgroup,
     required,
@@ -48,11 +49,6 @@ def parts():
     return "|".join(map(str, two_cpus()))
 
 
-def words(text):
-    """Return text without line breaks."""
-    return " ".join(text.split())
-
-
 FOR = "ompbind: verified for T of T s, N samples:"
 
 
@@ -61,7 +57,7 @@ def without_times(text):
 
     What is said of other processes is removed: other tests use the CPUs, too.
     """
-    text = re.sub(r"; other processes used \d+ % of .* ran$", "", words(text))
+    text = re.sub(r"; other processes used \d+ % of .* ran$", "", one_line(text))
     return re.sub(r"for [\d.]+ of [\d.]+ s, \d+ samples?:", "for T of T s, N samples:", text)
 
 
@@ -77,7 +73,7 @@ def test_ranks_bound_as_planned_are_one_sentence(start, tmp_path, both, parts):
     out, last = process.communicate(timeout=10)
     assert (process.returncode, out) == (0, "")
     sentence = "2 ranks, 2 threads, each on the CPUs of its rank"
-    assert re.fullmatch(rf"ompbind: verified: {sentence}, [345] s after the start", words(line))
+    assert re.fullmatch(rf"ompbind: verified: {sentence}, [345] s after the start", one_line(line))
     assert without_times(last) == f"{FOR} {sentence.replace(', ', ', at most ', 1)}"
     verified = json.loads(reports[0].read_text())["verified"]
     assert verified.pop("seen_s") > STABLE_S
@@ -115,7 +111,7 @@ def test_a_rank_allowed_on_the_cpus_of_another_is_reported_and_stopped_if_strict
     done = ompbind("run", *verify, "-n", "2", "-m", parts, "--", *command)
     assert done.returncode == (125 if strict else 0)
     assert time.monotonic() - begun < 10
-    text = words(done.stderr)
+    text = one_line(done.stderr)
     assert "warning: the threads of rank 1 do not run as planned" in text
     assert f"rank 1: the only thread may run on CPUs {CpuSet((first, second))}, the rank has CPU" in text
     assert done.stderr.count("the rank has") == 1, "reported once, immediately, and not again at the end"
@@ -158,8 +154,8 @@ def test_strict_reports_the_last_sample_at_the_end(ompbind, tmp_path):
     places = ("--env", f"OMP_PLACES={{{first}}},{{{second}}}", "--env", "OMP_PROC_BIND=close")
     done = ompbind("run", "--verify=strict", *places, "--", trap)
     assert done.returncode == 125, done.stderr
-    assert "3 of 3 threads are restricted to parts of CPUs" in words(done.stderr)
-    assert "libgomp bound the initial thread" in words(done.stderr)
+    assert "3 of 3 threads are restricted to parts of CPUs" in one_line(done.stderr)
+    assert "libgomp bound the initial thread" in one_line(done.stderr)
     done = ompbind("run", "--verify=strict", "--", trap)
     sentence = "1 rank, at most 3 threads (libgomp), each on the CPUs of its rank"
     assert (done.returncode, without_times(done.stderr)) == (0, f"{FOR} {sentence}")
@@ -175,8 +171,8 @@ def test_strict_fails_if_the_command_removes_the_binding(ompbind, tmp_path, both
     program = compile_trap(tmp_path)
     done = ompbind("run", "-m", both, *options, "--verify=strict", *LIMIT, "--", *before, program)
     assert done.returncode == code, done.stderr
-    assert ("are not bound to places" in words(done.stderr)) == bool(code)
-    assert ("1 of them bound to the compute CPUs" in words(done.stderr)) == (not code)
+    assert ("are not bound to places" in one_line(done.stderr)) == bool(code)
+    assert ("1 of them bound to the compute CPUs" in one_line(done.stderr)) == (not code)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +210,7 @@ def test_an_error_of_strict_keeps_the_exit_code_of_a_failed_rank(ompbind):
     """The only rank fails after the first sample in which it is outside its CPUs."""
     first, second = map(str, two_cpus())
     done = ompbind("run", "--verify=strict", *LIMIT, "-m", second, "--", *PYTHON, FAILS, first, second)
-    assert "warning: the threads of rank 0 do not run as planned" in words(done.stderr)
+    assert "warning: the threads of rank 0 do not run as planned" in one_line(done.stderr)
     assert (done.returncode, "error" in done.stderr) == (7, False), done.stderr
 
 
@@ -230,7 +226,7 @@ def test_daemons_belong_to_their_rank(ompbind, tmp_path, parts, ranks, daemon):
     options = (*LIMIT, "--grace", "1", "-n", ranks, "-m", parts if ranks == "2" else str(second))
     done = ompbind("run", "--verify=strict", *options, "--", "sh", "-c", script)
     assert done.returncode == 125, done.stderr
-    assert f"may run on CPU {first}, the rank has CPU {second}" in words(done.stderr)
+    assert f"may run on CPU {first}, the rank has CPU {second}" in one_line(done.stderr)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make namespaces")
@@ -241,7 +237,7 @@ def test_a_proc_that_shows_no_rank_is_reported_and_proves_nothing(ompbind, tmp_p
     options = ("--verify=strict", "--report", str(tmp_path / "run.json"), "-n", "2", "-m", parts)
     done = ompbind("run", *options, "--", "sleep", "0.6", before=before)
     assert done.returncode == 125
-    assert "not verified: ranks 0-1 could not be sampled" in words(done.stderr)
+    assert "not verified: ranks 0-1 could not be sampled" in one_line(done.stderr)
     ranks = json.loads((tmp_path / "run.json").read_text())["verified"]["ranks"]
     assert [rank["level"] for rank in ranks] == [None, None]
 
@@ -257,7 +253,7 @@ def test_a_proc_that_shows_no_rank_is_reported_and_proves_nothing(ompbind, tmp_p
 def test_the_forms_of_the_option(ompbind, args, code, message):
     done = ompbind(*args)
     assert done.returncode == code
-    assert (message in words(done.stderr)) if message else done.stderr == ""
+    assert (message in one_line(done.stderr)) if message else done.stderr == ""
 
 
 @pytest.mark.parametrize(("before", "code"), [((), 0), (("numactl", "--interleave=all"), 125)])
@@ -449,18 +445,18 @@ def test_a_cpuset_that_changes_is_named(cpuset, start, ompbind):
     directory, before = cpuset
     first, second = two_cpus()
     process = start("run", "-n", "2", "--verify", *LIMIT, "--", "sleep", "30", before=before)
-    assert "verified: 2 ranks" in words(process.stderr.readline() + process.stderr.readline())
+    assert "verified: 2 ranks" in one_line(process.stderr.readline() + process.stderr.readline())
     (directory / "cpuset.cpus").write_text(str(first))
     lines = []
     while not lines or (lines[-1] and not lines[-1].startswith("ompbind: rank 1")):
         lines.append(process.stderr.readline())
     inspected = ompbind("inspect", "--all").stdout
     process.send_signal(signal.SIGTERM)
-    text = words("".join(lines) + process.stderr.read())
+    text = one_line("".join(lines) + process.stderr.read())
     both = CpuSet(two_cpus())
     assert f"the cpuset of {directory} has changed from CPUs {both} to CPU {first}" in text
     assert f"rank 1: the only thread may run on CPU {first}, the rank has CPU {second}" in text
-    assert f"the cpuset of {directory} allows only CPU {first}" in words(inspected)
+    assert f"the cpuset of {directory} allows only CPU {first}" in one_line(inspected)
     assert "not verified" in text
 
 
@@ -470,8 +466,8 @@ def test_more_busy_processes_than_cpus_stop_a_strict_run(ompbind):
     code = "import os\nfor _ in range(3): os.fork()\nwhile True: pass"
     done = ompbind("run", *verify, "--", *PYTHON, code, timeout=90)
     assert done.returncode == 125, done.stderr
-    assert "threads were runnable on CPU" in words(done.stderr)
+    assert "threads were runnable on CPU" in one_line(done.stderr)
     code = f"import time\nend_s = time.monotonic() + 6\n{code.replace('True', 'time.monotonic() < end_s')}"
     done = ompbind("run", *verify, "--", *PYTHON, code, timeout=90)
     assert done.returncode == 0, "less than 10 seconds are a warning"
-    assert "warning: rank 0: on average" in words(done.stderr)
+    assert "warning: rank 0: on average" in one_line(done.stderr)

@@ -16,7 +16,7 @@ from ompbind.masks.mask import parse_mask
 from ompbind.planning.request import Request, Sharing
 from ompbind.registry.claims import WAITING_SUFFIX, try_lock
 from ompbind.registry.registry import make_run_identity, read_claim_list
-from tests.live.conftest import two_cpus, wait_until
+from tests.live.conftest import one_line, two_cpus, wait_until
 from tests.live.other_user import become_nobody, finish, fork_with_pipe
 from tests.machines import Shape, make_machine
 
@@ -175,10 +175,6 @@ def test_runs_of_two_users_wait_for_each_other(monkeypatch, public):
         end(waiters, name)
 
 
-def said(text):
-    return " ".join(text.split())
-
-
 @pytest.fixture
 def holder(start):
     """A run that has all CPUs until its standard input is closed."""
@@ -212,7 +208,7 @@ def test_run_waits_and_its_timeout_starts_with_the_ranks(ompbind, holder, wait):
     assert waiting["wanted"] == found["runs"][0]["held"]
     wait_until(lambda: time.monotonic() > begun + 1, "its timeout is over")
     holder.stdin.close()
-    text = said(process.communicate(timeout=20)[1])
+    text = one_line(process.communicate(timeout=20)[1])
     assert process.returncode == 0, text
     assert text.count(f"waiting for CPUs: run holder (pid {holder.pid}, user ") == 1
 
@@ -223,7 +219,7 @@ def test_after_the_limit_nothing_was_started(ompbind, holder, tmp_path):
     done = ompbind("run", *options, env={"OMPBIND_WAIT": "0.2"})
     text = f"the CPUs are not free after 0.2 s: run holder (pid {holder.pid}, user "
     assert (done.returncode, touched.exists()) == (125, False)
-    assert text in said(done.stderr)
+    assert text in one_line(done.stderr)
     assert "waiting for CPUs" not in done.stderr, "-q hides it"
     assert text in json.loads(report.read_text())["error"]
 
@@ -277,4 +273,4 @@ def test_wait_is_refused_without_a_reason_and_where_ranks_could_wait_for_each_ot
     ompbind, words, env, code, text
 ):
     done = ompbind(*words.split(), "--", "true", env=env)
-    assert (done.returncode, text in said(done.stderr)) == (code, True)
+    assert (done.returncode, text in one_line(done.stderr)) == (code, True)
