@@ -1,6 +1,6 @@
 """Runs inside a virtual machine: reads the machine, runs ompbind, and prints all results as JSON.
 
-Nothing is checked here: the tests outside compare the kernel, lscpu, hwloc and ompbind. Only the standard
+Nothing is checked here: the tests outside compare the kernel and ompbind. Only the standard
 library is used. The argument is the task that `machines.make_task` makes.
 """
 
@@ -8,7 +8,6 @@ import fcntl
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -39,18 +38,12 @@ def main():
             str(path): path.read_text() for pattern in KERNEL.split() for path in Path("/sys").glob(pattern)
         },
         "allowed": status_value(Path("/proc/self/status").read_text()),
-        # -p, not -J: with CPUs offline, util-linux 2.38 writes invalid JSON
-        "lscpu": finish(["lscpu", "--online", "-p=CPU,NODE,SOCKET,CORE"])["out"],
         "topo": finish([OMPBIND, "topo", "--format", "json"])["out"],
         "placed": {options: place(options) for options in task["placed"]},
         "memory_policies": {options: bind(options) for options in task["memory_policies"]},
         "refused": {options: bind(options) for options in task["refused"]},
         "paused": [run_paused(*row) for row in task["paused"]],
     }
-    if shutil.which("lstopo-no-graphics"):
-        # --disallowed: all online CPUs, also outside of the cpuset
-        lstopo = ["lstopo-no-graphics", "--no-io", "--disallowed", "--of", "xml"]
-        results["hwloc"] = finish(lstopo)["out"]
     print(json.dumps(results))
 
 
