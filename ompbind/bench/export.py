@@ -146,9 +146,9 @@ def render_markdown(session: Session, conclusion: Conclusion) -> str:
 
 def render_svg(session: Session, conclusion: Conclusion) -> str:
     """Render what a terminal shows as an SVG picture."""
-    from ompbind.report import svg  # noqa: PLC0415 - door: pictures
+    from ompbind.report import picture  # noqa: PLC0415 - door: pictures
 
-    return svg.render_svg(render_bench(session, conclusion, svg.SVG_SCREEN), "ompbind bench")
+    return picture.render_svg(render_bench(session, conclusion, picture.SVG_SCREEN), "ompbind bench")
 
 
 EXPORTS: Mapping[str, Callable[[Session, Conclusion], str]] = {

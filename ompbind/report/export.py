@@ -8,7 +8,7 @@ raise RequestError. To add a format: one function, and one row in `cli.plan`.
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ompbind.commands.rank_variables import Variables
 from ompbind.cpuset import CpuSet, render_sequence
@@ -78,7 +78,11 @@ def render_slurm(plan: Plan) -> str:
     words = ["--nodes=1", f"--ntasks={len(ranks)}"]
     if len(ranks) > len(plan.machine.allowed):
         words.append("--overcommit")  # otherwise srun waits forever for as many CPUs as tasks
-    words.append(f"--cpu-bind=mask_cpu:{_masks([placement.cpuset for placement in ranks])}")
+
+    def render_masks(sets: Iterable[CpuSet]) -> str:
+        return ",".join(f"{members.bits:#x}" for members in sets)  # of any length, without commas inside
+
+    words.append(f"--cpu-bind=mask_cpu:{render_masks(placement.cpuset for placement in ranks)}")
     memory = [_memory_nodes(plan, placement) for placement in ranks]
     for placement, nodes in zip(ranks, memory, strict=True):
         if nodes.bits >> SLURM_NODES:
@@ -88,18 +92,18 @@ def render_slurm(plan: Plan) -> str:
                 hint="let every task bind itself: srun --cpu-bind=none ompbind exec -- COMMAND",
             )
     if all(memory):
-        words.append(f"--mem-bind=mask_mem:{_masks(memory)}")
-    gpus = [_find_gpus(placement) for placement in ranks]
+        words.append(f"--mem-bind=mask_mem:{render_masks(memory)}")
+    gpus = [_find_gpus(placement.devices) for placement in ranks]
     if any(gpus):
-        numbers = _number_gpus(plan)  # on a whole node
-        sets = [CpuSet(numbers[gpu.name] for gpu in own) for own in gpus]
-        words += [f"--gpus-per-node={len(numbers)}", f"--gpu-bind=mask_gpu:{_masks(sets)}"]
+        numbered = sort_by_address(_find_gpus(plan.machine.devices))  # on a whole node
+        if len({gpu.vendor for gpu in numbered}) > 1:
+            raise RequestError(
+                "the machine has GPUs of several vendors: their numbers in Slurm are not known",
+                hint="let every rank set its own: ompbind exec --devices gpu -- COMMAND",
+            )
+        masks = render_masks(CpuSet(map(numbered.index, own)) for own in gpus)
+        words += [f"--gpus-per-node={len(numbered)}", f"--gpu-bind=mask_gpu:{masks}"]
     return " ".join(words)
-
-
-def _masks(sets: Sequence[CpuSet]) -> str:
-    """Return sets as hexadecimal numbers of any length, without the commas of kernel masks."""
-    return ",".join(f"{members.bits:#x}" for members in sets)
 
 
 def render_docker(plan: Plan, variables: Sequence[Variables]) -> str:
@@ -137,7 +141,7 @@ def render_sh(plan: Plan, variables: Sequence[Variables]) -> str:
     """Render the variables of one rank as commands for `eval` in any POSIX shell."""
     (environment,) = variables
     return "\n".join(
-        f"unset {name}" if value is None else _render_export(name, value)
+        f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}"
         for name, value in sorted(environment.items())
     )
 
@@ -150,11 +154,6 @@ def render_env(plan: Plan, variables: Sequence[Variables]) -> str:
     (environment,) = variables
     values = _list_values(environment, "NAME=VALUE lines have only one")
     return "\n".join(f"{name}={value}" for name, value in values)
-
-
-def _render_export(name: str, value: str) -> str:
-    """Render a variable as a shell command."""
-    return f"export {name}={shlex.quote(value)}"
 
 
 def render_systemd(plan: Plan, variables: Sequence[Variables]) -> str:
@@ -176,24 +175,21 @@ def render_systemd(plan: Plan, variables: Sequence[Variables]) -> str:
     if nodes:
         policy = "bind" if mode is MemoryMode.LOCAL else str(mode)
         lines += [f"NUMAPolicy={policy}", "NUMAMask=", f"NUMAMask={nodes}"]
-    lines += [_assignment(name, value) for name, value in sorted(environment.items()) if value is not None]
-    lines += [f"UnsetEnvironment={name}" for name, value in sorted(environment.items()) if value is None]
+    for name, value in sorted(environment.items()):  # see systemd.exec(5)
+        if value is None:
+            lines.append(f"UnsetEnvironment={name}")
+            continue
+        if illegal := re.search(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]", value):
+            raise RequestError(
+                f"the value of {name} has the character {illegal[0]!r}, which systemd refuses",
+                hint="use UTF-8 without control characters other than tab and newline",
+            )
+        lines.append(f'Environment="{name}={value.translate(_ESCAPES)}"')
     return "\n".join(lines)
 
 
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "%": "%%"})
 """Characters with another meaning inside the quotes of a unit file; % begins a specifier there."""
-
-
-def _assignment(name: str, value: str) -> str:
-    """Return the line of one variable, see systemd.exec(5); refuses values that systemd would ignore."""
-    illegal = re.search(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]", value)
-    if illegal:
-        raise RequestError(
-            f"the value of {name} has the character {illegal[0]!r}, which systemd refuses",
-            hint="use UTF-8 without control characters other than tab and newline",
-        )
-    return f'Environment="{name}={value.translate(_ESCAPES)}"'
 
 
 def render_vllm(plan: Plan) -> str:
@@ -205,7 +201,7 @@ def render_vllm(plan: Plan) -> str:
     variable = "VLLM_CPU_OMP_THREADS_BIND"
     if not plan.machine.bindable or plan.request.is_unbound:
         _check_memory(plan, "vLLM", starts_workers=True)
-        return _render_export(variable, "nobind")
+        return f"export {variable}=nobind"
     hint = "leave --bind out, or use --mask none: vLLM then neither binds nor confines"
     return _render_workers(plan, "vLLM", variable, hint)
 
@@ -231,7 +227,7 @@ def _render_workers(plan: Plan, tool: str, variable: str, hint: str) -> str:
         option = "--mask none" if plan.request.is_unbound else "--bind none"
         raise RequestError(f"{tool} always binds OpenMP threads; {option} excludes that", hint=hint)
     lists = (str(CpuSet(placement.cpus[: placement.threads])) for placement in _confined_ranks(plan))
-    return _render_export(variable, "|".join(lists))
+    return f"export {variable}={shlex.quote('|'.join(lists))}"
 
 
 def _confined_ranks(plan: Plan) -> tuple[Placement, ...]:
@@ -265,23 +261,8 @@ def _check_memory(plan: Plan, tool: str, *supported: MemoryMode, starts_workers:
         raise RequestError(f"{tool} has no option for --memory {mode}", hint=hint)
 
 
-def _find_gpus(placement: Placement) -> list[Device]:
-    """Return the GPUs of a rank."""
-    return [device for device in placement.devices if device.kind is DeviceKind.GPU]
-
-
-def _number_gpus(plan: Plan) -> dict[str, int]:
-    """Return the number of each GPU, by name: its position by PCI address among all GPUs of the machine.
-
-    Raises RequestError if the GPUs are of several vendors, because tools number these in different ways.
-    """
-    gpus = [device for device in plan.machine.devices if device.kind is DeviceKind.GPU]
-    if len({gpu.vendor for gpu in gpus}) > 1:
-        raise RequestError(
-            "the machine has GPUs of several vendors: their numbers in other tools are not known",
-            hint="let every rank set its own: ompbind exec --devices gpu -- COMMAND",
-        )
-    return {gpu.name: number for number, gpu in enumerate(sort_by_address(gpus))}
+def _find_gpus(devices: Iterable[Device]) -> list[Device]:
+    return [device for device in devices if device.kind is DeviceKind.GPU]
 
 
 def _make_container_options(plan: Plan, placement: Placement) -> list[str]:
@@ -289,13 +270,11 @@ def _make_container_options(plan: Plan, placement: Placement) -> list[str]:
 
     NVIDIA's runtime takes UUIDs, or numbers by PCI address. Other GPUs have device files.
     """
-    gpus = _find_gpus(placement)
+    gpus = _find_gpus(placement.devices)
     nvidia = [gpu for gpu in gpus if gpu.vendor == NVIDIA]
     words = []
     if nvidia:
-        numbered = sort_by_address(
-            [gpu for gpu in plan.machine.devices if (gpu.kind, gpu.vendor) == (DeviceKind.GPU, NVIDIA)]
-        )
+        numbered = sort_by_address([g for g in _find_gpus(plan.machine.devices) if g.vendor == NVIDIA])
         for gpu in nvidia:
             if gpu.partition is not None and not gpu.uuid:
                 hint = "name it yourself: --gpus device=MIG-…"

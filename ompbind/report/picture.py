@@ -14,7 +14,10 @@ A symbol says what a core is used for; colours only repeat it:
     0s       for service threads of rank 0     -    not allowed
 """
 
+import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from html import escape
 from itertools import groupby
 from textwrap import wrap
 from typing import Literal
@@ -24,7 +27,6 @@ from ompbind.machine.devices import Device
 from ompbind.machine.model import Level, Machine
 from ompbind.planning.plan import Placement, Plan
 from ompbind.report.plan import make_plan_heading
-from ompbind.report.svg import SVG_SCREEN, render_svg
 from ompbind.report.text import Screen, count_columns, render_cpus, wrap_indented
 from ompbind.report.topology import (
     render_cpuless_node,
@@ -63,6 +65,29 @@ _UNUSED = {
 }
 """The words and the style of the symbols of cores without a rank; a core gets the first of its CPUs."""
 
+
+SVG_SCREEN = Screen(width=100, height=1000, styled=True)
+"""The screen whose text becomes a picture."""
+
+_TEMPLATE = """\
+<svg viewBox="0 0 {terminal_width} {terminal_height}" xmlns="http://www.w3.org/2000/svg">
+<style>
+.{unique_id}-matrix {{ font: {char_height}px monospace; white-space: pre }}
+{styles}
+</style>
+<defs>
+{lines}
+</defs>
+<rect width="100%" height="100%" fill="#ffffff"/>
+{backgrounds}
+<g class="{unique_id}-matrix">
+{matrix}
+</g>
+</svg>
+"""
+
+_ILLEGAL = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 cannot represent."""
 
 _Cell = tuple[str, str]
 """What is shown of a core: its symbol, and its style, the parameters of an escape sequence."""
@@ -293,3 +318,21 @@ def _render_rows(
 
 def _colour(text: str, style: str, screen: Screen) -> str:
     return f"\033[{style}m{text}\033[0m" if style and screen.styled else text
+
+
+def render_svg(text: str, title: str) -> str:
+    """Render text with colours, which was made for `SVG_SCREEN`, as an SVG picture in ASCII.
+
+    It is one file without scripts, and without fonts from the network.
+    """
+    from rich.console import Console  # noqa: PLC0415 - door: rich
+    from rich.terminal_theme import DEFAULT_TERMINAL_THEME  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    shown = Text.from_ansi(_ILLEGAL.sub("\ufffd", text.replace("\x1b", "\ue000")).replace("\ue000", "\x1b"))
+    longest = max(map(count_columns, shown.plain.split("\n")))
+    console = Console(record=True, file=io.StringIO(), width=min(longest, SVG_SCREEN.width))
+    console.print(shown)
+    picture = console.export_svg(theme=DEFAULT_TERMINAL_THEME, code_format=_TEMPLATE)
+    picture = picture.replace("<style>", f"<title>{escape(clean_lines(title))}</title>\n<style>", 1)
+    return picture.encode("ascii", "xmlcharrefreplace").decode()

@@ -32,7 +32,8 @@ def render_plan(plan: Plan, screen: Screen = PIPE) -> str:
     notes = [
         render_paragraph("warning" if note.warning else "note", note.text, width) for note in plan.all_notes
     ]
-    return "\n".join([*heading, "", render_table(_columns(plan), width), *([""] if notes else []), *notes])
+    table = render_table(list(_columns(plan)), width)
+    return "\n".join([*heading, "", table, *([""] if notes else []), *notes])
 
 
 def render_rank(plan: Plan, identity: RankIdentity, node: str) -> str:
@@ -45,42 +46,31 @@ def render_rank(plan: Plan, identity: RankIdentity, node: str) -> str:
     return ", ".join((text, *map(str, placement.devices)))
 
 
-def _threads(placement: Placement) -> str:
-    """Return the threads of a rank: "8", or "4 × 2" for four processes with two threads each."""
-    if placement.processes == 1:
-        return str(placement.threads)
-    return f"{placement.processes} × {placement.process_threads}"
-
-
-def _columns(plan: Plan) -> list[Column]:
-    ranks = plan.placements
-    core_of = plan.machine.table.core_of
-    cores = [len({core_of[cpu] for cpu in placement.cpus}) for placement in ranks]
-    requests = plan.rank_requests
-    columns = [
-        Column(title="rank", cells=[str(placement.rank) for placement in ranks], right=True),
-        Column(title="threads", cells=[_threads(placement) for placement in ranks], right=True),
-        Column(title="cores", cells=list(map(str, cores)), right=True),
-        Column(title="node", cells=[str(CpuSet(placement.nodes)) or "-" for placement in ranks], grows=True),
-        Column(title="CPUs", cells=[render_cpus(placement.compute) for placement in ranks], grows=True),
-        Column(title="OpenMP places", cells=list(map(_places, requests, ranks)), grows=True),
+def _columns(plan: Plan) -> Iterator[Column]:
+    ranks, requests, core_of = plan.placements, plan.rank_requests, plan.machine.table.core_of
+    threads = [  # "8", or "4 × 2" for four processes with two threads each
+        str(each.threads) if each.processes == 1 else f"{each.processes} × {each.process_threads}"
+        for each in ranks
     ]
+    cores = [str(len({core_of[cpu] for cpu in each.cpus})) for each in ranks]
+    yield Column(title="rank", cells=[str(each.rank) for each in ranks], right=True)
     if plan.groups:
-        columns.insert(1, Column(title="group", cells=list(plan.labels)))
-    if any(placement.service_cpus for placement in ranks):
-        service = [render_cpus(placement.service_cpus) or "-" for placement in ranks]
-        columns.insert(-1, Column(title="service", cells=service, grows=True))
-    if plan.reserved:
-        reserved = [str(placement.reserved) or "-" for placement in ranks]
-        columns.insert(-1, Column(title="reserved", cells=reserved, grows=True))
-    before_cpus = 5 if plan.groups else 4
-    if any(request.memory is not MemoryMode.LOCAL for request in requests):
-        memory = [str(placement.memory or "-") for placement in ranks]
-        columns.insert(before_cpus, Column(title="memory", cells=memory, grows=True))
-    if any(placement.devices for placement in ranks):
-        devices = [" ".join(map(str, placement.devices)) or "-" for placement in ranks]
-        columns.insert(before_cpus, Column(title="devices", cells=devices, grows=True))
-    return columns
+        yield Column(title="group", cells=list(plan.labels))
+    yield Column(title="threads", cells=threads, right=True)
+    yield Column(title="cores", cells=cores, right=True)
+    has_service = any(each.service_cpus for each in ranks)
+    has_policy = any(request.memory is not MemoryMode.LOCAL for request in requests)
+    for title, is_shown, cells in (
+        ("node", True, [str(CpuSet(each.nodes)) or "-" for each in ranks]),
+        ("devices", plan.has_devices, [" ".join(map(str, each.devices)) or "-" for each in ranks]),
+        ("memory", has_policy, [str(each.memory or "-") for each in ranks]),
+        ("CPUs", True, [render_cpus(each.compute) for each in ranks]),
+        ("service", has_service, [render_cpus(each.service_cpus) or "-" for each in ranks]),
+        ("reserved", plan.reserved, [str(each.reserved) or "-" for each in ranks]),
+        ("OpenMP places", True, list(map(_places, requests, ranks))),
+    ):
+        if is_shown:
+            yield Column(title=title, cells=cells, grows=True)
 
 
 def make_plan_heading(plan: Plan) -> tuple[str, str]:

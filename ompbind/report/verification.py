@@ -7,13 +7,7 @@ from ompbind.cpuset import count, named, union
 from ompbind.inspection.verdict import OthersLoad, RankVerification, ThreadIssue, Verdict, VerificationResult
 from ompbind.openmp.binding import Bind
 from ompbind.planning.plan import Plan
-from ompbind.report.text import (
-    WIDTH,
-    Column,
-    render_cpus,
-    render_paragraph,
-    render_table,
-)
+from ompbind.report.text import WIDTH, Column, render_cpus, render_paragraph, render_table
 from ompbind.text import Severity
 
 COUNTS = ("threads", "outside", "narrowed", "bound", "stacked")
@@ -22,17 +16,9 @@ COUNTS = ("threads", "outside", "narrowed", "bound", "stacked")
 MOST = 10
 """Rows of the table, and reasons, that are shown; the others are counted."""
 
-_NOT_SAMPLED = (
-    "exited before ompbind could check its threads; at the start it was bound to its CPUs",
-    "exited before ompbind could check their threads; at the start they were bound to their CPUs",
-)
-"""The text for a rank that exited before the first sample, and for several."""
-
-_HIDDEN = (
-    "could not be sampled: its threads are not visible in /proc",
-    "could not be sampled: their threads are not visible in /proc",
-)
-"""The text for a rank that was running but not visible in /proc, and for several."""
+_NOT_SAMPLED = "exited before ompbind could check threads, but started on the planned CPUs"
+_HIDDEN = "could not be sampled: threads are not visible in /proc"
+"""The text for ranks that exited before the first sample, and for ranks that were running but not visible."""
 
 
 def render_verified(
@@ -65,10 +51,10 @@ def _make_sentence(verified: VerificationResult, plan: Plan) -> str:
     """Return the sentence for a result without errors; memory policies are in it if one is planned."""
     verdicts = [rank.verdict for rank in verified.ranks if rank.verdict]
     unseen = []
-    for texts, hidden in ((_NOT_SAMPLED, False), (_HIDDEN, True)):
+    for text, hidden in ((_NOT_SAMPLED, False), (_HIDDEN, True)):
         ranks = [rank.rank for rank in verified.ranks if not rank.verdict and rank.hidden == hidden]
         if ranks:
-            unseen.append(f"{named('rank', ranks)} {texts[len(ranks) > 1]}")
+            unseen.append(f"{named('rank', ranks)} {text}")
     not_sampled = "; ".join(unseen)
     if not verdicts:
         return f"not verified: {not_sampled}"
@@ -81,8 +67,7 @@ def _make_sentence(verified: VerificationResult, plan: Plan) -> str:
         codes: Counter[str] = Counter()
         for issue in errors:
             codes[issue.code] += issue.threads
-        verbs = ("was", "were")
-        found = (f"{count(n, 'thread')} {verbs[n > 1]} {code}" for code, n in codes.items())
+        found = (f"{count(n, 'thread')} {'were' if n > 1 else 'was'} {code}" for code, n in codes.items())
         where = f"{', '.join(found)} in the last sample, not confirmed{memory}"
     when = ""
     if not verified.ended and (verified.stable or not verified.complete):
@@ -160,19 +145,14 @@ def _summarize_errors(verified: VerificationResult, bad: Sequence[RankVerificati
         if issue.severity is Severity.ERROR
     ]
     texts = []
-    if last := [(rank, issue) for rank, issue in errors if not issue.is_over]:
-        ranks, codes = _name_errors(last)
-        texts.append(f"{ranks} had errors ({codes}) in the last sample")
-    if past := [(rank, issue) for rank, issue in errors if issue.is_over]:
-        ranks, codes = _name_errors(past)
-        texts.append(f"the threads of {ranks} did not always run as planned ({codes})")
+    for is_over, text in (
+        (False, "{} had errors ({}) in the last sample"),
+        (True, "the threads of {} did not always run as planned ({})"),
+    ):
+        if found := [(rank, issue.code) for rank, issue in errors if issue.is_over == is_over]:
+            ranks, codes = zip(*found, strict=True)
+            texts.append(text.format(named("rank", {*ranks}), ", ".join(dict.fromkeys(codes))))
     return f"not verified in {_render_duration(verified)}: {'; '.join(texts)}"
-
-
-def _name_errors(errors: Sequence[tuple[int, ThreadIssue]]) -> tuple[str, str]:
-    """Return the names of the ranks with some errors, and the codes of these errors."""
-    ranks = named("rank", {rank for rank, _ in errors})
-    return ranks, ", ".join(dict.fromkeys(issue.code for _, issue in errors))
 
 
 def _make_columns(ranks: Sequence[RankVerification], plan: Plan) -> list[Column]:
@@ -180,6 +160,7 @@ def _make_columns(ranks: Sequence[RankVerification], plan: Plan) -> list[Column]
     numbers = [rank.rank for rank in ranks if rank.verdict]
     verdicts = [rank.verdict for rank in ranks if rank.verdict]
     groups = [Column(title="group", cells=[plan.labels[rank] for rank in numbers])] if plan.groups else []
+    runtimes = [", ".join(verdict.runtimes) or "-" for verdict in verdicts]
     return [
         Column(title="rank", cells=list(map(str, numbers)), right=True),
         *groups,
@@ -188,9 +169,7 @@ def _make_columns(ranks: Sequence[RankVerification], plan: Plan) -> list[Column]
             Column(title=title, cells=[str(getattr(verdict, title)) for verdict in verdicts], right=True)
             for title in ("threads", "outside", "narrowed", "stacked")
         ),
-        Column(
-            title="runtimes", cells=[", ".join(verdict.runtimes) or "-" for verdict in verdicts], grows=True
-        ),
+        Column(title="runtimes", cells=runtimes, grows=True),
     ]
 
 
@@ -237,7 +216,7 @@ def _make_rank_record(rank: RankVerification) -> dict[str, object]:
         "memory": rank.memory,
         "others_share": round(rank.others.share, 3) if rank.others.span_s else None,
         "findings": [issue_record(issue) for issue in verdict.issues] if verdict else [],
-        "text": verdict.text if verdict else (_HIDDEN if rank.hidden else _NOT_SAMPLED)[0],
+        "text": verdict.text if verdict else _HIDDEN if rank.hidden else _NOT_SAMPLED,
     }
 
 

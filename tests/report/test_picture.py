@@ -16,8 +16,7 @@ from ompbind.masks.mask import parse_mask
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
-from ompbind.report.picture import KEYS, LINES, render_machine_svg, render_picture
-from ompbind.report.svg import render_svg
+from ompbind.report.picture import KEYS, LINES, render_machine_svg, render_picture, render_svg
 from ompbind.report.text import Screen
 from tests.machines import Shape, make_machine
 from tests.planning.test_promises import shapes
