@@ -122,60 +122,46 @@ def render_usage_table(outcome: Outcome, plan: Plan, width: int = WIDTH) -> str:
     had nothing to do), `forced` involuntary ones (another thread got the CPU). "-" is an unknown value.
     """
     exits = sorted(outcome.exits, key=lambda rank_exit: rank_exit.rank)
+    used = [rank_exit.usage for rank_exit in exits]
     cpus = {placement.rank: len(placement.cpuset) for placement in plan.placements}
-    rows = [_row(rank_exit, cpus.get(rank_exit.rank, 0)) for rank_exit in exits]
-    if len(exits) > 1:
-        rows.append(_sums(outcome, cpus))
-    was_restarted = any(rank_exit.attempt > 1 for rank_exit in exits)
-    has_groups = any(rank_exit.label for rank_exit in exits)
+    attempts = [each.attempt for each in exits]
+    status = [str(each.code) if each.signal is None else signal_name(each.signal) for each in exits]
+    wall_s, user_s, system_s = ([getattr(usage, name) for usage in used] for name in _TIMES)
+    cpu_s = [user + system for user, system in zip(user_s, system_s, strict=True)]
+    available_s = [each.usage.wall_s * cpus.get(each.rank, 0) for each in exits]
+    memory = ["-" if usage.max_rss_bytes is None else render_bytes(usage.max_rss_bytes) for usage in used]
+    waits, forced = ([getattr(usage, name) for usage in used] for name in _SWITCHES)
+    rows = (
+        # the title, a cell of each rank, and the cell of the last row: memory peaks have no sum
+        ("rank", [str(each.rank) for each in exits], "all"),
+        ("group", [each.label for each in exits], ""),
+        ("pid", [str(each.pid) for each in exits], ""),
+        ("attempts", list(map(str, attempts)), str(sum(attempts))),
+        ("status", status, str(exit_code(outcome))),
+        ("wall s", list(map(_seconds, wall_s)), _seconds(max(wall_s, default=0.0))),
+        ("user s", list(map(_seconds, user_s)), _seconds(sum(user_s))),
+        ("sys s", list(map(_seconds, system_s)), _seconds(sum(system_s))),
+        ("%CPU", list(map(_share, cpu_s, available_s)), _share(sum(cpu_s), sum(available_s))),
+        ("memory", memory, ""),
+        ("waits", list(map(render_short, waits)), render_short(sum(waits))),
+        ("forced", list(map(render_short, forced)), render_short(sum(forced))),
+    )
+    hidden = ["attempts"] * (max(attempts, default=1) == 1) + ["group"] * (
+        not any(each.label for each in exits)
+    )
     columns = (
-        Column(title=title, cells=[row[i] for row in rows], right=title not in (_GROUP, "status"))
-        for i, title in enumerate(_TITLES)
-        if (title != _ATTEMPTS or was_restarted) and (title != _GROUP or has_groups)
+        Column(
+            title=title, cells=[*cells, *[last] * (len(exits) > 1)], right=title not in ("group", "status")
+        )
+        for title, cells, last in rows
+        if title not in hidden
     )
     return render_table(list(columns), width)
 
 
-_ATTEMPTS, _GROUP = "attempts", "group"
-_TITLES = (
-    "rank", _GROUP, "pid", _ATTEMPTS, "status", "wall s", "user s", "sys s", "%CPU", "memory", "waits",
-    "forced",
-)  # fmt: skip
-
-
-def _row(rank_exit: RankExit, cpus: int) -> tuple[str, ...]:
-    used, memory = rank_exit.usage, rank_exit.usage.max_rss_bytes
-    return (
-        str(rank_exit.rank),
-        rank_exit.label,
-        str(rank_exit.pid),
-        str(rank_exit.attempt),
-        str(rank_exit.code) if rank_exit.signal is None else signal_name(rank_exit.signal),
-        *map(_seconds, (used.wall_s, used.user_s, used.system_s)),
-        _share(used.user_s + used.system_s, available_s=used.wall_s * cpus),
-        "-" if memory is None else render_bytes(memory),
-        render_short(used.voluntary_switches),
-        render_short(used.involuntary_switches),
-    )
-
-
-def _sums(outcome: Outcome, cpus: dict[int, int]) -> tuple[str, ...]:
-    """Return the last row: the longest time, sums of CPU time and switches, no sum of memory peaks."""
-    used = [rank_exit.usage for rank_exit in outcome.exits]
-    user_s, system_s = sum(usage.user_s for usage in used), sum(usage.system_s for usage in used)
-    available_s = sum(rank_exit.usage.wall_s * cpus.get(rank_exit.rank, 0) for rank_exit in outcome.exits)
-    return (
-        "all",
-        "",
-        "",
-        str(sum(rank_exit.attempt for rank_exit in outcome.exits)),
-        str(exit_code(outcome)),
-        *map(_seconds, (max(usage.wall_s for usage in used), user_s, system_s)),
-        _share(user_s + system_s, available_s),
-        "",
-        render_short(sum(usage.voluntary_switches for usage in used)),
-        render_short(sum(usage.involuntary_switches for usage in used)),
-    )
+_TIMES = ("wall_s", "user_s", "system_s")
+_SWITCHES = ("voluntary_switches", "involuntary_switches")
+"""Fields of what a rank used, in the order of the columns."""
 
 
 def _seconds(seconds: float) -> str:
