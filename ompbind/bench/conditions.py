@@ -1,110 +1,62 @@
-"""What else happens on the machine during a run: throttling, stolen time, other processes.
+"""What else happens on the machine during a run: stolen time, other processes, other runs.
 
-Read before and after each run, so the readers are quick.
+Read before and after each run, so the readers are quick. The supervisor of the run counts throttling.
 """
 
 import os
-from functools import cache
 from hashlib import sha256
 
 from ompbind.bench.records import Conditions, Hardware
 from ompbind.cpuset import CpuSet
 from ompbind.inspection.verdict import CpuUsage, measure_others, read_own_usage
 from ompbind.machine.model import Machine
-from ompbind.machine.read.linux_cgroup import Throttling, read_limits, read_throttling
 from ompbind.machine.read.root import DirectoryRoot, Root, keyed_lines
-from ompbind.planning.other_runs import RunIdentity, find_other_runs
+from ompbind.planning.other_runs import find_other_runs
 from ompbind.procfs.parsers import parse_cpu_times
 from ompbind.procfs.reader import TICKS_PER_S
 from ompbind.record import Record
 from ompbind.registry.registry import find_claims_directory, make_run_identity, read_live_runs
 
 
-class SystemRoot(DirectoryRoot):
-    """This machine; the cgroups of this process and their mount points are read once.
-
-    Reading all mount points takes longer than everything else here.
-    """
-
-    def __init__(self) -> None:
-        super().__init__("/")
-        self._kept: dict[str, str | None] = {}
-
-    def read(self, path: str) -> str | None:
-        """Return the text of a file, None if it is absent or unreadable."""
-        if not path.startswith("proc/self/"):
-            return super().read(path)
-        if path not in self._kept:
-            text = super().read(path)
-            if text and path.endswith("mountinfo"):
-                text = "\n".join(line for line in text.splitlines() if " - cgroup" in line)
-            self._kept[path] = text
-        return self._kept[path]
-
-
 class SystemCounts(Record):
-    """Counts of the kernel since boot, or since a cgroup was created; None for what it does not count.
+    """Counts of the kernel since boot; `stolen_s` is in seconds of all CPUs, None if it is not counted.
 
-    `stolen_s` is in seconds of all CPUs. `other_runs` are the live runs now. `usage` is the CPU time of all
-    CPUs and of this process.
+    `other_runs` are the live runs now that could contend with the ranks of this session, 0 if they cannot be
+    read. `usage` is the CPU time of all CPUs and of this process.
     """
 
-    throttling: Throttling | None
     stolen_s: float | None
     other_runs: int
     usage: CpuUsage
-
-
-@cache
-def find_system() -> SystemRoot:
-    """Return the root of this machine."""
-    return SystemRoot()
-
-
-@cache
-def has_quota() -> bool:
-    """Return whether the cgroup of this process has a CPU quota: without one nothing is throttled."""
-    return read_limits(find_system()).quota is not None
 
 
 def read_counts(root: Root, run_id: str) -> SystemCounts:
     """Read the counts before or after a run; `run_id` is the name of this session's own runs."""
     times = parse_cpu_times(root.read("proc/stat") or "")
     together = times.get(None)
+    identity = make_run_identity(run_id)
+    try:
+        others = find_other_runs(read_live_runs(find_claims_directory(os.environ)), identity)
+    except OSError:
+        others = ()
     return SystemCounts(
-        throttling=read_throttling(root) if has_quota() else None,
         stolen_s=together.stolen / TICKS_PER_S if together else None,
-        other_runs=_count_other_runs(make_run_identity(run_id)),
+        other_runs=sum((run.pid, run.pid_space) != (identity.pid, identity.pid_space) for run in others),
         usage=read_own_usage(times),
     )
 
 
-def _count_other_runs(identity: RunIdentity) -> int:
-    """Return how many live runs could contend with the ranks of this session; 0 if they cannot be read."""
-    own = (identity.pid, identity.pid_space)
-    try:
-        runs = read_live_runs(find_claims_directory(os.environ))
-    except OSError:
-        return 0
-    return sum((run.pid, run.pid_space) != own for run in find_other_runs(runs, identity))
-
-
 def make_conditions(before: SystemCounts, after: SystemCounts, cpus: CpuSet) -> Conditions:
-    """Return what happened between two readings around a run on some CPUs."""
+    """Return what happened between two readings around a run on some CPUs, without throttling."""
     others = measure_others(before.usage, after.usage, cpus)
-    throttling = after.throttling.since(before.throttling) if after.throttling and before.throttling else None
+    stolen_s = None
+    if before.stolen_s is not None and after.stolen_s is not None:
+        stolen_s = max(0.0, after.stolen_s - before.stolen_s)
     return Conditions(
-        throttled_s=throttling.throttled_s if throttling else None,
-        throttled_periods=throttling.throttled_periods if throttling else None,
-        stolen_s=_subtract(after.stolen_s, before.stolen_s),
+        stolen_s=stolen_s,
         others_share=round(others.share, 4) if others.cpus else None,
         other_runs=max(before.other_runs, after.other_runs),
     )
-
-
-def _subtract(after: float | None, before: float | None) -> float | None:
-    """Return the difference of two counts, at least 0; None if one is unknown."""
-    return None if after is None or before is None else max(0.0, after - before)
 
 
 _NAMES = ("model name", "cpu model", "cpu", "Processor", "Hardware", "processor 0", "CPU part")

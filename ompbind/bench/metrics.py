@@ -86,23 +86,31 @@ def read_values(metrics: Sequence[Metric], directory: str, ranks: Iterable[str])
     `ranks` are the starts of the names of these files: "0", or "load.0". Raises MeasurementError if a pattern
     matches in no line of a rank, or if what it matches cannot be compared.
     """
-    rows = [_read_numbers(metrics, make_output_paths(directory, rank), f"rank {rank}") for rank in ranks]
-    return tuple(map(_combine, metrics, zip(*rows, strict=True)))
+    rows = [_read_numbers(metrics, directory, rank) for rank in ranks]
+    values = []
+    for metric, numbers in zip(metrics, zip(*rows, strict=True), strict=True):
+        value = sum(numbers) if metric.higher else max(numbers)
+        if not 0 < value < math.inf:
+            wrong = f"{value:g} cannot be compared: it must be above 0 and finite"
+            raise MeasurementError(f"metric '{clean_line(metric.pattern)}': {wrong}")
+        values.append(value)
+    return tuple(values)
 
 
-def _read_numbers(metrics: Sequence[Metric], paths: tuple[str, str], writer: str) -> list[float]:
-    """Return the number of each metric in the output files of a program; raises MeasurementError."""
+def _read_numbers(metrics: Sequence[Metric], directory: str, rank: str) -> list[float]:
+    """Return the number of each metric in the output files of a rank; raises MeasurementError."""
+    paths = [os.path.join(directory, f"{rank}.{end}") for end in (OUT, ERR)]
     matches = _find_last_matches([read_pattern(metric.pattern) for metric in metrics], paths)
     numbers = []
     for metric, match in zip(metrics, matches, strict=True):
         where = f"metric '{clean_line(metric.pattern)}'"
         if match is None:
-            missing = f"{where}: no line of the output of {writer} matches"
+            missing = f"{where}: no line of the output of rank {rank} matches"
             raise MeasurementError(f"{missing}{describe_last_lines(paths)}")
         try:
             numbers.append(_parse_number(match))
         except ValueError as error:
-            wrong = f"{where}: '{clean_line(match[1][:NAME_WIDTH])}' in the output of {writer} {error}"
+            wrong = f"{where}: '{clean_line(match[1][:NAME_WIDTH])}' in the output of rank {rank} {error}"
             raise MeasurementError(wrong) from None
     return numbers
 
@@ -110,14 +118,17 @@ def _read_numbers(metrics: Sequence[Metric], paths: tuple[str, str], writer: str
 def _find_last_matches(
     patterns: Sequence[re.Pattern[str]], paths: Iterable[str]
 ) -> list[re.Match[str] | None]:
-    """Return the last match of each pattern in the first file that has a match."""
+    """Return the last match of each pattern whose first group has text, in the first file that has one."""
     found: list[re.Match[str] | None] = [None] * len(patterns)
     for path in paths:
         missing = [index for index, match in enumerate(found) if match is None]
         for block in _read_blocks(path) if missing else ():
             lines = block.split("\n")
             for index in missing:
-                found[index] = _find_last_match(patterns[index], lines) or found[index]
+                for first in filter(None, map(patterns[index].search, reversed(lines))):
+                    if matches := [match for match in patterns[index].finditer(first.string) if match[1]]:
+                        found[index] = matches[-1]
+                        break
     return found
 
 
@@ -131,15 +142,6 @@ def _read_blocks(path: str) -> Iterator[str]:
         while lines := reader.read_lines():
             yield lines
         yield reader.incomplete
-
-
-def _find_last_match(pattern: re.Pattern[str], lines: Sequence[str]) -> re.Match[str] | None:
-    """Return the last match in some lines whose first group has text."""
-    for first in filter(None, map(pattern.search, reversed(lines))):
-        matches = [match for match in pattern.finditer(first.string) if match[1]]
-        if matches:
-            return matches[-1]
-    return None
 
 
 def _parse_number(match: re.Match[str]) -> float:
@@ -170,21 +172,7 @@ def _is_cut(number: re.Match[str], match: re.Match[str]) -> bool:
     return bool(has_first or has_last)
 
 
-def _combine(metric: Metric, values: Sequence[float]) -> float:
-    """Return the value of a run from the values of its ranks; raises MeasurementError if it has no ratio."""
-    value = sum(values) if metric.higher else max(values)
-    if not 0 < value < math.inf:
-        wrong = f"{value:g} cannot be compared: it must be above 0 and finite"
-        raise MeasurementError(f"metric '{clean_line(metric.pattern)}': {wrong}")
-    return value
-
-
-def make_output_paths(directory: str, rank: int | str) -> tuple[str, str]:
-    """Return the paths of standard output and standard error of a rank."""
-    return os.path.join(directory, f"{rank}.{OUT}"), os.path.join(directory, f"{rank}.{ERR}")
-
-
-def describe_last_lines(paths: tuple[str, str]) -> str:
+def describe_last_lines(paths: Sequence[str]) -> str:
     """Return the end of an error: the last lines of standard error, else of standard output."""
     for path in reversed(paths):
         try:

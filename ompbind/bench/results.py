@@ -41,12 +41,9 @@ CONCLUSION = "conclusion"
 
 def make_header(session: Session) -> Event:
     """Return the first event: what is compared, on which machine."""
-    fields = _make_fields(session)
-    return {
-        "schema": SCHEMA,
-        "event": SESSION,
-        **{n: fields[n] for n in fields if n not in ("runs", "ended")},
-    }
+    fields = session.as_dict().items()
+    known = {name: make_json(value) for name, value in fields if name not in ("runs", "ended")}
+    return {"schema": SCHEMA, "event": SESSION, **known}
 
 
 def list_events(session: Session) -> Iterator[Event]:
@@ -57,16 +54,7 @@ def list_events(session: Session) -> Iterator[Event]:
 
 def make_event(kind: str, record: Record) -> Event:
     """Return the event of a run, of rules that replace those before, or of the conclusion of a stream."""
-    return {"event": kind, **_make_fields(record)}
-
-
-def _make_fields(record: Record) -> dict[str, Any]:
-    return {name: make_json(value) for name, value in record.as_dict().items()}
-
-
-def render_event(event: Event) -> str:
-    """Return an event as one line, without the end of the line."""
-    return json.dumps(event)
+    return {"event": kind, **{name: make_json(value) for name, value in record.as_dict().items()}}
 
 
 def parse_session(lines: Iterable[str]) -> Session:
@@ -135,25 +123,20 @@ def make_record(kind: type[R], value: object) -> R:
     """Return the record that was written as JSON; raises ValueError that names the wrong field."""
     if not isinstance(value, dict):
         raise ValueError(f"{kind.__name__} is no object")
-    hints = _read_hints(kind)
     missing = [name for name in kind.fields if name not in value and name not in kind.defaults]
     if missing:
         raise ValueError(f"{kind.__name__} has no {', '.join(missing)}")
-    return kind(
-        **{name: _read_field(kind, name, hints[name], value[name]) for name in kind.fields if name in value}
-    )
+    fields = {}
+    for name in kind.fields:
+        if name in value:
+            try:
+                fields[name] = _read_value(_read_hints(kind)[name], value[name])
+            except ValueError as error:
+                raise ValueError(f"{kind.__name__}.{name}: {error}") from None
+    return kind(**fields)
 
 
-@cache
-def _read_hints(kind: type[Record]) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-def _read_field(kind: type[Record], name: str, hint: Any, value: object) -> object:
-    try:
-        return _read_value(hint, value)
-    except ValueError as error:
-        raise ValueError(f"{kind.__name__}.{name}: {error}") from None
+_read_hints = cache(get_type_hints)
 
 
 def _read_value(hint: Any, value: object) -> object:
@@ -173,34 +156,25 @@ def _read_value(hint: Any, value: object) -> object:
         return make_record(hint, value)
     if isinstance(hint, type) and issubclass(hint, StrEnum) and isinstance(value, str):
         return hint(value)
-    if hint is float:
-        return _read_float(value)
-    if type(value) is not hint:
-        raise ValueError(f"unexpected value {value!r}")
-    return value
-
-
-def _read_float(value: object) -> float:
-    """Return a number as a float; JSON of Python may have Infinity and NaN, and integers of any size."""
-    if type(value) is int and abs(value) < 1 << 64:
+    if hint is float and type(value) is int and abs(value) < 1 << 64:
         return float(value)
-    if type(value) is not float or not isfinite(value):
+    # JSON of Python may have Infinity and NaN, and integers of any size
+    if type(value) is not hint or (type(value) is float and not isfinite(value)):
         raise ValueError(f"unexpected value {value!r}")
     return value
-
-
-def _mask_values(word: str) -> str:
-    """Return a word of an option without secret values: NAME=VALUE, or env=NAME=VALUE,… of --vary."""
-    key, equals, values = word.partition("=")
-    is_secret = key == "env" and any(mask_word(value) != value for value in values.split(","))
-    return f"{key}{equals}{MASKED}" if is_secret else mask_word(word)
 
 
 def mask_session(session: Session) -> Session:
     """Return a session with "***" for the values of secret variables in all words, as in reports of `run`."""
+
+    def mask_option(word: str) -> str:  # NAME=VALUE, or env=NAME=VALUE,… of --vary
+        key, equals, values = word.partition("=")
+        is_secret = key == "env" and any(mask_word(value) != value for value in values.split(","))
+        return f"{key}{equals}{MASKED}" if is_secret else mask_word(word)
+
     return session.replace(
         command=tuple(map(mask_word, session.command)),
-        options=tuple(map(_mask_values, session.options)),
+        options=tuple(map(mask_option, session.options)),
         candidates=tuple(
             candidate.replace(
                 choices=tuple((key, mask_word(text)) for key, text in candidate.choices),
@@ -268,7 +242,7 @@ class ResultsFile:
 
     def append(self, event: Event) -> None:
         """Write an event at once; raises LaunchError, and then the file is unchanged."""
-        line = left = render_event(event).encode() + b"\n"
+        line = left = json.dumps(event).encode() + b"\n"
         try:
             while left:
                 left = left[os.write(self._file, left) :]
@@ -295,8 +269,7 @@ def open_results(path: str, session: Session, *, any_seed: bool) -> tuple[Result
     file = -1
     try:
         file = _open_file(path)
-        _lock(path, file)
-        data = _read_all(path, file)
+        data = _lock_and_read(path, file)
         size = data.rfind(b"\n") + 1
         if not size:
             if not (data.startswith(_START) or _START.startswith(data)):
@@ -359,17 +332,16 @@ def _open_file(path: str) -> int:
         directory.close()
 
 
-def _lock(path: str, file: int) -> None:
-    """Lock a file; raises RequestError if another session uses it."""
+def _lock_and_read(path: str, file: int) -> bytes:
+    """Lock a file that is open for writing, and return its content.
+
+    Raises RequestError if another session uses it, and OSError if `path` is another file by now.
+    """
     give_up_at = time.monotonic() + LOCK_TIMEOUT_S
     while not try_lock(file, fcntl.LOCK_EX):
         if time.monotonic() >= give_up_at:
             raise RequestError(f"--results {path}: another session writes to this file", hint=_ANOTHER)
         time.sleep(0.02)
-
-
-def _read_all(path: str, file: int) -> bytes:
-    """Return the content of a file that is open for writing; raises OSError if `path` is another file."""
     with open(path, "rb") as stream:
         if not is_same(os.fstat(file), os.fstat(stream.fileno())):
             raise PermissionError(errno.EPERM, "another file was put there meanwhile")

@@ -23,7 +23,7 @@ from types import FrameType
 from typing import NoReturn
 
 import ompbind.execution.verification  # noqa: F401 - before the forks: else each supervisor imports both
-from ompbind.bench.conditions import find_system, make_conditions, read_counts
+from ompbind.bench.conditions import make_conditions, read_counts
 from ompbind.bench.metrics import read_values, render_last_lines
 from ompbind.bench.records import Candidate, Metric, Run, Status, Verification
 from ompbind.commands.environment import RunSpec
@@ -41,6 +41,7 @@ from ompbind.execution.spawn import find_starts
 from ompbind.execution.supervisor import supervise
 from ompbind.execution.verification import expect_ranks
 from ompbind.inspection.verdict import VerificationResult
+from ompbind.machine.read.root import DirectoryRoot
 from ompbind.planning.plan import Plan
 from ompbind.procfs.reader import read_affinity
 from ompbind.record import Record
@@ -169,10 +170,14 @@ class CandidateStart(Record):
 
 
 class MeasuringSettings(Record):
-    """How each run is done; times are seconds, None for no limit."""
+    """How each run is done; times are seconds, None for no limit.
+
+    `has_quota` is whether the cgroup of this process has a CPU quota: without one nothing is throttled.
+    """
 
     run_id: str
     metrics: tuple[Metric, ...]
+    has_quota: bool = False
     timeout_s: float | None = None
     grace_s: float = 10.0
 
@@ -183,7 +188,7 @@ def run_candidate(start: CandidateStart, settings: MeasuringSettings, number: in
     A run that fails is no error: its status says so. Raises KeyboardInterrupt if a signal stops the run,
     after all ranks have exited.
     """
-    system, started = find_system(), time.time()
+    system, started = DirectoryRoot("/"), time.time()
     before = read_counts(system, settings.run_id)
     with (
         delay_interrupts() as signal_mask,  # while the directory is made, and while it is removed
@@ -226,6 +231,10 @@ def _measure(
 
 def add_outcome(run: Run, outcome: Outcome, timeout_s: float | None) -> Run:
     """Add to the record of a run what its ranks used, how they exited, and whether the run counts."""
+    conditions = run.conditions
+    if throttling := outcome.throttling:
+        periods, throttled_s = throttling.throttled_periods, throttling.throttled_s
+        conditions = conditions.replace(throttled_periods=periods, throttled_s=throttled_s)
     exits = sorted(outcome.exits, key=lambda rank_exit: rank_exit.rank)
     usages = [rank_exit.usage for rank_exit in exits]
     peaks = [usage.max_rss_bytes for usage in usages if usage.max_rss_bytes is not None]
@@ -237,6 +246,7 @@ def add_outcome(run: Run, outcome: Outcome, timeout_s: float | None) -> Run:
         system_s=sum((usage.system_s for usage in usages), 0.0),
         max_rss_bytes=sum(peaks) if usages and len(peaks) == len(usages) else None,
         forced_switches=sum(usage.involuntary_switches for usage in usages),
+        conditions=conditions,
         exit_codes=tuple(0 if rank_exit.stopped and not failure else rank_exit.status for rank_exit in exits),
         verification=verification,
         status=Status.FAILED if failure else Status.INVALID if violation else Status.OK,
@@ -334,6 +344,7 @@ def start_ranks(
         until=start.until,
         supervision=Supervision(timeout=settings.timeout_s, grace=settings.grace_s),
         stdin_first=False,
+        has_quota=settings.has_quota,
         expected=expect_ranks(plan, settings.run_id, start.commands) if plan and is_verified else None,
     )
     with SignalMask(signal.SIG_BLOCK, signal.valid_signals()) as signal_mask:

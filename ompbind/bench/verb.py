@@ -33,7 +33,6 @@ from ompbind.bench.results import (
     mask_session,
     open_results,
     read_results,
-    render_event,
 )
 from ompbind.bench.run_candidate import (
     INTERRUPTS,
@@ -211,7 +210,7 @@ def run_bench(
     """
     exports = _prepare_exports(settings)
     _check_programs(starts)
-    measuring = make_measuring_settings(settings)
+    measuring = make_measuring_settings(settings).replace(has_quota=machine.quota is not None)
     sources = settings.planning.sources
     new = Session(
         version=__version__,
@@ -331,7 +330,7 @@ def _open_saved(settings: BenchSettings, new: Session) -> Iterator[tuple[Session
 
 
 def _print_event(event: Event) -> None:
-    write_stdout(render_event(event))
+    write_stdout(json.dumps(event))
 
 
 def _prepare_exports(settings: BenchSettings) -> list[tuple[str, ReportFile | None]]:

@@ -17,20 +17,13 @@ from ompbind.cpuset import CpuSet
 from ompbind.inspection.verdict import CpuUsage
 from ompbind.machine.read import read_machine
 from ompbind.machine.read.archive import ArchiveRoot
-from ompbind.machine.read.linux_cgroup import Throttling
 from ompbind.machine.read.root import DirectoryRoot
 from tests.recordings import ABSENT, name_of, recorded
 
 
-def counts(throttled=None, **changes):
-    throttling = None
-    if throttled is not None:
-        throttling = Throttling(
-            cgroup="", periods=99, throttled_periods=throttled, throttled_s=throttled / 10
-        )
+def counts(**changes):
     usage = CpuUsage(at_s=0.0, cpus={}, processes={})
-    values = {"throttling": throttling, "stolen_s": None, "other_runs": 0, "usage": usage}
-    return SystemCounts(**{**values, **changes})
+    return SystemCounts(**{"stolen_s": None, "other_runs": 0, "usage": usage, **changes})
 
 
 def used(at_s, cpu_s, own_s=0.0):
@@ -40,8 +33,6 @@ def used(at_s, cpu_s, own_s=0.0):
 
 @pytest.mark.parametrize(("before", "after", "expected"), [
     (counts(), counts(), Conditions()),
-    (counts(5), counts(8), Conditions(throttled_s=pytest.approx(0.3), throttled_periods=3)),
-    (counts(5), counts(), Conditions()),
     (counts(stolen_s=1.0), counts(stolen_s=1.5), Conditions(stolen_s=0.5)),
     (counts(stolen_s=1.0), counts(stolen_s=0.9), Conditions(stolen_s=0.0)),
     (counts(usage=used(0, 1.0)), counts(usage=used(2, 2.5, 0.5)), Conditions(others_share=0.25)),

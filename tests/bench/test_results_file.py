@@ -21,7 +21,6 @@ from ompbind.bench.results import (
     mask_session,
     open_results,
     read_results,
-    render_event,
 )
 from ompbind.bench.session import SessionLoop
 from ompbind.errors import LaunchError, RequestError
@@ -197,7 +196,7 @@ def test_secret_values_in_words_of_a_session_are_masked():
     session = make_session(command=("env", "HF_TOKEN=s3cret", "./app", "size=5"), options=secret)
     candidate = session.candidates[1].replace(options=secret, choices=(("env", "API_KEY=s3cret"),))
     masked = mask_session(session.replace(candidates=(candidate,)))
-    assert "s3cret" not in render_event(make_header(masked))
+    assert "s3cret" not in str(make_header(masked))
     assert masked.command == ("env", "HF_TOKEN=***", "./app", "size=5")
     assert masked.candidates[0].options == ("--env", "API_KEY=***")
 

@@ -2,11 +2,12 @@
 
 import pytest
 
-from ompbind.bench.records import Run, Status, Verification
+from ompbind.bench.records import Conditions, Run, Status, Verification
 from ompbind.bench.run_candidate import add_outcome
 from ompbind.errors import LaunchError
 from ompbind.execution.outcome import Outcome, RankExit, Usage
 from ompbind.inspection.verdict import RankVerification, ThreadIssue, Verdict, VerificationResult
+from ompbind.machine.read.linux_cgroup import Throttling
 from ompbind.text import Severity
 
 RUN = Run(candidate="default", number=3, round=1, started=1.0)
@@ -22,8 +23,9 @@ def exited(rank, code=0, **changes):
 
 
 def test_usage_is_added_up_over_ranks_and_wall_times_are_in_their_order():
-    outcome = Outcome(exits=(exited(1), exited(0)))
-    run = add_outcome(RUN, outcome, None)
+    throttling = Throttling(cgroup="", periods=99, throttled_periods=3, throttled_s=0.5)
+    run = add_outcome(RUN, Outcome(exits=(exited(1), exited(0)), throttling=throttling), None)
+    assert run.conditions == Conditions(throttled_s=0.5, throttled_periods=3)
     assert run.wall_s == (1.0, 2.0)
     assert (run.user_s, run.system_s, run.max_rss_bytes, run.forced_switches) == (1.0, 0.5, 2 * MIB, 4)
     assert (run.exit_codes, run.status, run.reason) == ((0, 0), Status.OK, "")
