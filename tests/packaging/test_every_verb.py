@@ -14,9 +14,7 @@ import pytest
 
 from ompbind.cli import VERBS
 from ompbind.cli.plan import FORMATS
-from tests.live.conftest import OMPBIND, claims, clean_environment
-
-__all__ = ["claims"]  # a fixture
+from tests.live.conftest import OMPBIND, clean_environment
 
 pytestmark = pytest.mark.part("verbs")
 
@@ -26,6 +24,7 @@ COMMAND = [os.path.abspath(word) if os.path.exists(word) else word for word in W
 DUAL = "--topology 'synthetic:pack:2 numa:1 core:4 pu:2'"
 SEEN = "import os, sys; print(type(sys.meta_path[0]).__name__, os.environ['PYTHONPATH'].endswith('shims'))"
 BENCH = "bench --max-rounds 20 --vary bind=rank,none"
+MEASURED = "--metric 'took ([0-9])' -- sh -c '[ $OMP_PROC_BIND = true ]; echo took $((1 + $?))'"
 
 CALLS = f"""
 --version                                                        ~ ^ompbind [0-9]
@@ -44,6 +43,7 @@ plan --topology sample:epyc-2p                                   ~ ^x86_64, 384 
 plan -m 0-99 {DUAL}                                              ~ ^ompbind: error: CPUs 16-99 ~ 2
 plan --nonsense                                                  ~ ^ompbind: error: .*--nonsense ~ 2
 {BENCH} --export csv -- true                                     ~ bind
+{BENCH} --results b.jsonl {MEASURED} THEN bench --show b.jsonl ~ ^recommended: default
 topo                                                             ~ ^live: .* CPU
 topo --format svg                                                ~ ^<svg
 probe                                                            ~ thread|no OpenMP runtime
@@ -59,7 +59,7 @@ config run                                                       ~ ranks
 completion bash                                                  ~ ompbind
 completion fish                                                  ~ ompbind
 """
-"""Command lines, a pattern of the output, and exit codes other than 0."""
+"""Command lines, one or two, a pattern of their output, and exit codes other than 0."""
 
 ROWS = [*CALLS.strip().splitlines()]
 ROWS += [
@@ -71,24 +71,8 @@ ROWS += [
 @pytest.fixture
 def env(tmp_path):
     settings = {"PYTHONWARNINGS": "error", "XDG_CONFIG_HOME": str(tmp_path / "config"), "TERM": "xterm"}
-    env = clean_environment(**settings)
-    env.pop("PYTHONPATH", None)  # it would replace the package of a wheel
-    return env
-
-
-def command(line):
-    """Return the words of a command line of ompbind; PID stands for the process of the test."""
-    return [*COMMAND, *(str(os.getpid()) if word == "PID" else word for word in shlex.split(line))]
-
-
-def call(line, pattern, tmp_path, env, codes="0"):
-    done = subprocess.run(
-        command(line), cwd=tmp_path, env=env, text=True, timeout=120,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    assert str(done.returncode) in codes.split(), done.stdout
-    assert re.search(pattern, done.stdout, re.MULTILINE), done.stdout
-    assert not re.search("Warning|Traceback", done.stdout), done.stdout
+    # PYTHONPATH would replace the package of a wheel
+    return {name: value for name, value in clean_environment(**settings).items() if name != "PYTHONPATH"}
 
 
 def test_each_verb_is_called():
@@ -97,11 +81,13 @@ def test_each_verb_is_called():
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.partition("~")[0].strip()[:60])
 def test_a_command_line_works_without_warnings(tmp_path, env, row):
-    line, pattern, *codes = map(str.strip, row.split(" ~ "))
-    call(line, pattern, tmp_path, env, *codes)
-
-
-def test_results_of_bench_are_read_again(tmp_path, env):
-    measured = "--metric 'took ([0-9])' -- sh -c '[ $OMP_PROC_BIND = true ]; echo took $((1 + $?))'"
-    call(f"{BENCH} --results b.jsonl {measured}", "^recommended: default", tmp_path, env)
-    call("bench --show b.jsonl", "^recommended: default", tmp_path, env)
+    text, pattern, *codes = map(str.strip, row.split(" ~ "))
+    for line in text.split(" THEN "):
+        words = [str(os.getpid()) if word == "PID" else word for word in shlex.split(line)]
+        done = subprocess.run(
+            [*COMMAND, *words], cwd=tmp_path, env=env, text=True, timeout=120,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        assert str(done.returncode) in (codes or ["0"])[0].split(), done.stdout
+        assert re.search(pattern, done.stdout, re.MULTILINE), done.stdout
+        assert not re.search("Warning|Traceback", done.stdout), done.stdout

@@ -8,10 +8,8 @@ import sys
 
 import pytest
 
-from tests.live.conftest import claims, clean_environment
+from tests.live.conftest import clean_environment
 from tests.packaging.scripts import ROOT
-
-__all__ = ["claims"]  # a fixture
 
 PAGE = (ROOT / "docs/installation.md").read_text()
 TABLE = re.findall(r"^\| (pipx|uv|pip) \| `(.*)` \| `(.*)` \|$", PAGE, re.MULTILINE)

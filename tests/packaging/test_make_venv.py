@@ -20,11 +20,13 @@ UNREACHABLE = {
 }
 
 
-def run(venv, *, before=(), lacks="pass", **env):
+def run(venv, lacks="pass"):
     """Run the script with a Python that lacks something; return its exit code and its messages."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
-    words = [*before, sys.executable, "-c", RUN.format(lacks), str(SCRIPT), str(venv)]
-    done = subprocess.run(words, cwd=ROOT, env={**own, **env}, capture_output=True, text=True, timeout=120)
+    words = [sys.executable, "-c", RUN.format(lacks), str(SCRIPT), str(venv)]
+    done = subprocess.run(
+        words, cwd=ROOT, env={**own, **UNREACHABLE}, capture_output=True, text=True, timeout=120
+    )
     assert "Traceback" not in done.stderr
     return done.returncode, done.stderr
 
@@ -37,7 +39,7 @@ def run(venv, *, before=(), lacks="pass", **env):
 ])  # fmt: skip
 def test_what_is_missing_is_named_before_anything_is_made(tmp_path, lacks, problem, hint):
     ast.parse(SCRIPT.read_text(), feature_version=(3, 6))
-    code, messages = run(tmp_path, lacks=lacks)
+    code, messages = run(tmp_path, lacks)
     said, advice = messages.splitlines()
     assert (code, problem in said, hint in advice) == (1, True, True), messages
     assert not (tmp_path / "pyvenv.cfg").exists()
@@ -50,7 +52,7 @@ def test_an_environment_that_does_not_work_is_made_anew_and_the_index_is_named(t
     (tmp_path / "bin").mkdir()
     if state != "half made":
         (tmp_path / "bin/python").symlink_to("/nonexistent/python")
-    code, messages = run(tmp_path, **UNREACHABLE)
+    code, messages = run(tmp_path)
     said, advice = messages.splitlines()
     assert (code, "pip finds no hatchling" in said, "PIP_INDEX_URL=" in advice) == (1, True, True), messages
     assert subprocess.run([tmp_path / "bin/python", "-c", ""], check=False).returncode == 0

@@ -7,25 +7,21 @@ import ast
 import os
 import re
 import shutil
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from tests.live.conftest import run_program
 from tests.packaging.scripts import ROOT
 
 PYTHONS = {sys.executable, *filter(os.path.exists, (f"/usr/bin/python3.{minor}" for minor in range(11, 16)))}
 
 
-def run(*command, **options):
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
-
-
 def build(output, *words, python=sys.executable, root=ROOT, umask=0o022, **env):
-    script = root / "packaging/zipapp.py"
-    run(python, script, "--output", output, *words, check=True, umask=umask, env={**os.environ, **env})
+    command = (python, root / "packaging/zipapp.py", "--output", output, *words)
+    run_program(*command, check=True, umask=umask, env=env, timeout=120)
     return output.read_bytes()
 
 
@@ -62,8 +58,7 @@ def test_the_same_tree_gives_the_same_bytes(tmp_path, bare):
 
 def test_sample_machines_are_read_inside_the_zipapp(bare):
     read = "import ompbind; print(ompbind.__file__, ompbind.read_machine('sample:epyc-2p').online)"
-    environment = {**os.environ, "PYTHONPATH": str(bare), "PYTHONSAFEPATH": "1"}
-    done = run(sys.executable, "-c", read, env=environment)
+    done = run_program(sys.executable, "-c", read, env={"PYTHONPATH": str(bare), "PYTHONSAFEPATH": "1"})
     assert done.stdout == f"{bare}/ompbind/__init__.py 0-383\n", done.stderr
 
 
@@ -80,7 +75,7 @@ PRETEND += "runpy.run_path(sys.argv[0], run_name='__main__')"
 
 @pytest.mark.parametrize(("verb", "code"), [("run", 125), ("exec", 125), ("plan", 2)])
 def test_a_python_that_is_too_old_is_an_error(bare, verb, code):
-    done = run(sys.executable, "-c", PRETEND, bare, verb)
+    done = run_program(sys.executable, "-c", PRETEND, bare, verb)
     assert done.returncode == code
     assert "is Python 3.10, and 3.11 or later is needed" in done.stderr
 
@@ -98,7 +93,7 @@ def test_the_whole_zipapp(tmp_path):
     assert build(tmp_path / "again.pyz", root=copy_sources(tmp_path / "copy")) == path.read_bytes()
     (tmp_path / "ompbind").symlink_to(path)
     line = {"_OMPBIND_COMPLETE": "bash_complete", "COMP_WORDS": "ompbind\ninsp", "COMP_CWORD": "1"}
-    completed = run("ompbind", env={"PATH": f"{tmp_path}:{os.environ['PATH']}", **line})
+    completed = run_program("ompbind", env={"PATH": f"{tmp_path}:{os.environ['PATH']}", **line})
     assert completed.stdout.startswith("plain,inspect"), completed.stderr
     zipfile.ZipFile(path).extractall(tmp_path / "unpacked")
-    assert "1 rank" in run(sys.executable, "-I", "-S", tmp_path / "unpacked", "plan").stdout
+    assert "1 rank" in run_program(sys.executable, "-I", "-S", tmp_path / "unpacked", "plan").stdout
