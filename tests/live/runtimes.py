@@ -15,6 +15,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
+from ompbind.cpuset import CpuSet
 from tests.live.conftest import required, skip_without
 
 UNPACKED = "OMPTEST_LLVM_ROOT"
@@ -41,7 +42,7 @@ class Runtime(NamedTuple):
     crashes_forks: bool = False
 
 
-RUNTIMES = (
+RUNTIMES = {runtime.name: runtime for runtime in (
     Runtime("libgomp", narrows_at_load=True),
     Runtime("libgomp of torch", narrows_at_load=True),
     Runtime("libgomp of scikit-learn", narrows_at_load=True),
@@ -50,8 +51,7 @@ RUNTIMES = (
     Runtime("libomp 16", resets=True, widens_forks=True),
     Runtime("libomp 19", resets=True, widens_forks=True),
     Runtime("libiomp5", resets=True, widens_forks=True),
-)
-RUNTIMES = {runtime.name: runtime for runtime in RUNTIMES}
+)}  # fmt: skip
 UNBOUND = frozenset({("rank", "libomp 14"), ("rank", "libomp 15")})
 """(mode, runtime) where ompbind detects the runtime in the command and sets no places."""
 
@@ -148,26 +148,21 @@ def pairs(seconds):
     return [Pair(), *(Pair(order, second) for second in seconds for order in ("before", "after"))]
 
 
-def cpus_of(text):
-    ends = [part.split("-") for part in text.split(",") if part]
-    return frozenset(cpu for pair in ends for cpu in range(int(pair[0]), int(pair[-1]) + 1))
-
-
 def read_cases(output):
     """Return the output of regions.c: rank → case → kind → thread → CPUs."""
     found = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
     for line in map(json.loads, output.splitlines()):
         kinds = found[line["rank"]][line["case"]]
-        kinds[line["kind"]][line["thread"]] = cpus_of(line["cpus"])
+        kinds[line["kind"]][line["thread"]] = frozenset(CpuSet.from_list(line["cpus"]))
     return found
 
 
 class _SimulatedProcess:
     """The CPUs of the initial thread of a process that runs one case, as libraries are loaded and run."""
 
-    def __init__(self, cpus, places, reset, threads):
+    def __init__(self, cpus, places, reset):
         self.cpus, self.places, self.reset = frozenset(cpus), places, reset
-        self.threads = threads or len(self.cpus)
+        self.threads = len(self.cpus)
         self.main, self.started = self.cpus, {}
 
     def start(self, runtime):
@@ -210,13 +205,12 @@ def check_output(kinds, expected):
     assert kinds == expected
 
 
-def predict_output(name, pair, cpus, places, reset, threads=None):
+def predict_output(name, pair, cpus, places, reset):
     """Return the output that regions.c must print: kind → thread → CPUs, for a runtime with these places.
 
-    `places` is empty when nothing is bound; `reset` says whether KMP_AFFINITY=reset is set. `threads` is the
-    number of threads, if it is not the number of CPUs.
+    `places` is empty when nothing is bound; `reset` says whether KMP_AFFINITY=reset is set.
     """
-    first, process, output = RUNTIMES[name], _SimulatedProcess(cpus, places, reset, threads), {}
+    first, process, output = RUNTIMES[name], _SimulatedProcess(cpus, places, reset), {}
     if first.narrows_at_load:
         process.start(first)
     output["start"] = {0: process.main}
