@@ -2,24 +2,17 @@
 
 import os
 import re
-import subprocess
-from pathlib import Path
 
 import pytest
 
-from tests.live.conftest import OMPBIND, clean_environment, required
+from tests.live.conftest import OMPBIND, required, run_program
+from tests.packaging.scripts import ROOT
 
-ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs/comparison.md").read_text()
 TABLE = PAGE.partition("## The mask of the caller")[2].partition("\n## ")[0]
 ROWS = re.findall(r"^\| `([^`]+)…`[^|]*\| ([^|]+) \|", TABLE, re.MULTILINE)
 """The commands of the page, and what it says: the CPUs of the rank, or an error."""
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-
-
-def call(*words):
-    env = clean_environment(**AS_ROOT)
-    return subprocess.run(words, env=env, text=True, capture_output=True, timeout=60)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +26,9 @@ def test_the_mask_of_the_caller(command, shown):
     words = command.split()
     required("taskset")
     required(words[0].replace("ompbind", OMPBIND))
-    done = call("taskset", "-c", "1", *words, "grep", "Cpus_allowed_list", "/proc/self/status")
+    done = run_program(
+        "taskset", "-c", "1", *words, "grep", "Cpus_allowed_list", "/proc/self/status", env=AS_ROOT
+    )
     found = re.findall(r"Cpus_allowed_list:\s+(\S+)", done.stdout)
     assert (found, done.returncode != 0) == (([], True) if shown == "an error" else ([shown[0]], False))
 
@@ -44,7 +39,7 @@ def test_the_verified_run_of_the_readme():
         pytest.skip("needs a machine with two CPUs, as on the page")
     readme = (ROOT / "README.md").read_text()
     shown = re.search(r"^\$ ompbind run (.*)\n((?:.+\n)+?)```", readme, re.MULTILINE)
-    done = call("sh", "-c", f"ompbind run {shown[1]} 2>&1")
+    done = run_program("sh", "-c", f"ompbind run {shown[1]} 2>&1")
     assert done.returncode == 0
     assert sorted(without_numbers(done.stdout)) == sorted(without_numbers(shown[2]))
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.live.conftest import required, two_cpus
+from tests.live.conftest import one_line, required, two_cpus, write_program
 from tests.live.test_exec import SLURM
 
 BIND = "VLLM_CPU_OMP_THREADS_BIND"
@@ -76,7 +76,7 @@ def test_lists_for_workers_of_one_server_are_written_as_they_are_read(ompbind, f
     variable, lists = f"{family.upper()}_CPU_OMP_THREADS_BIND", "{1}|{0}".format(*two_cpus())
     done = ompbind("run", "--compat", family, "--", "true", env={variable: lists})
     assert (done.returncode, done.stdout) == (125, "")
-    words = shlex.split(re.search(r"\$\((.*?)\)", " ".join(done.stderr.split()))[1])
+    words = shlex.split(re.search(r"\$\((.*?)\)", one_line(done.stderr))[1])
     assert ompbind(*words[1:], env={variable: lists}).stdout == f"export {variable}='{lists}'\n"
 
 
@@ -101,14 +101,12 @@ def test_a_plug_in_that_the_server_cannot_load_is_warned_about(ompbind, tmp_path
     two_cpus()
     version = "python{}.{}".format(*sys.version_info)
     python, site = tmp_path / "bin" / version, tmp_path / "lib" / version / "site-packages"
-    for directory in (python.parent, site):
-        directory.mkdir(parents=True)
+    python.parent.mkdir()
     python.symlink_to(os.path.realpath(sys.executable))
     (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\n")
-    (tmp_path / "bin/vllm").write_text(f"#!{python}\n")
-    (tmp_path / "bin/vllm").chmod(0o755)
-    command = ("plan", "--compat", "vllm", "--", str(tmp_path / "bin/vllm"), "serve", "M", "-tp", "2")
+    program = write_program(tmp_path / "bin/vllm", "", f"#!{python}")
+    command = ("plan", "--compat", "vllm", "--", program, "serve", "M", "-tp", "2")
     for name, is_warned in (("other-1.dist-info", True), ("ompbind-0.1.dist-info", False)):
-        (site / name).mkdir()
+        (site / name).mkdir(parents=True)
         done = ompbind(*command, env={"OMPBIND_VLLM": "1"})
-        assert ("instead of ompbind run" in " ".join(done.stdout.split())) is is_warned, done.stdout
+        assert ("instead of ompbind run" in one_line(done.stdout)) is is_warned, done.stdout

@@ -18,10 +18,10 @@ import pytest
 from tests.live.conftest import one_line, required, start_program, two_cpus
 from tests.live.containers import LIMITS, podman
 from tests.live.test_first_process import SIGNALLED
+from tests.packaging.scripts import ROOT
 
 pytestmark = pytest.mark.part("image")
 
-ROOT = Path(__file__).parent.parent.parent
 SHOW = ("sh", "-c", "echo $RANK $OMPBIND_CPUS $OMP_NUM_THREADS")
 TWO = ("--env", "OMPBIND_RANKS=2")
 BY_VERB = ("--entrypoint", "ompbind")
@@ -102,10 +102,7 @@ def own_cpus():
 
 
 @pytest.mark.parametrize(("options", "cpus", "threads"), [
-    ("", None, 2),
-    ("--cpus 1.5", None, 1),
-    ("--cpuset-cpus 1", "1", 1),
-    ("--cpuset-cpus 1 --cpus 1.5 --memory 200m", "1", 1),
+    ("", None, 2), ("--cpus 1.5", None, 1), ("--cpuset-cpus 1 --cpus 1.5 --memory 200m", "1", 1),
 ])  # fmt: skip
 def test_threads_are_limited_to_the_container(run, options, cpus, threads):
     both = two_cpus()
@@ -117,7 +114,7 @@ def test_threads_are_limited_to_the_container(run, options, cpus, threads):
 def test_a_quota_is_shared_by_ranks_and_shown_by_doctor(run):
     _, out, err = run(("--cpus", "1.5", *TWO), *SHOW)
     assert (out, "which is too little for 2 ranks" in err) == (own_cpus(), True)
-    text = " ".join(" ".join(run(("--cpus", "1.5", *BY_VERB), "doctor")[1]).split())
+    text = one_line(" ".join(run(("--cpus", "1.5", *BY_VERB), "doctor")[1]))
     assert "the cgroup limits CPU time to 1.5 of 2 allowed CPUs" in text
     assert re.search("container +podman", text), text
 
@@ -149,8 +146,8 @@ def test_the_image_leaves_python_to_the_base(run, words):
     assert image["Size"] < 260e6, "not much more than Debian with Python"
 
 
-def read_lines(process, number=2):
-    return sorted(process.stdout.readline() for _ in range(number))
+def read_lines(process):
+    return sorted(process.stdout.readline() for _ in range(2))
 
 
 def test_programs_that_start_later_find_the_run_and_a_killed_container_leaves_nothing(start, words):
@@ -162,10 +159,10 @@ def test_programs_that_start_later_find_the_run_and_a_killed_container_leaves_no
     assert process.wait(20) == 137
 
 
-@pytest.mark.parametrize("init", [False, True], ids=["process 1", "--init"])
-def test_signals_from_outside_reach_all_ranks(start, words, init):
-    options = ("--init", "--init-path", required("catatonit", "tini")) if init else ()
-    process = start((*options, *TWO), "python3", "-c", SIGNALLED)
+def test_signals_from_outside_reach_all_ranks_also_below_an_init(start, words):
+    """Without --init, ompbind is process 1, as in test_first_process.py."""
+    init = ("--init", "--init-path", required("catatonit", "tini"))
+    process = start((*init, *TWO), "python3", "-c", SIGNALLED)
     assert read_lines(process) == ["up\n"] * 2
     for number in (signal.SIGHUP, signal.SIGTERM):
         run_quietly(*words, "kill", "--signal", str(int(number)), "tested")

@@ -2,15 +2,14 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.live.conftest import clean_environment, required
+from tests.live.conftest import required, run_program
+from tests.packaging.scripts import ROOT
 
-ROOT = Path(__file__).parent.parent.parent
 VENV = Path(sys.executable).parent.parent
 
 
@@ -24,9 +23,8 @@ def test_demo_prints_what_the_page_shows():
     required("make")
     if not (VENV / ".installed").exists():
         pytest.skip("needs the environment that make sets up")
-    command = ["make", "--no-print-directory", "demo", f"VENV={os.path.relpath(VENV, ROOT)}"]
-    env = clean_environment(MAKEFLAGS="", MAKELEVEL="")
-    printed = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout
+    command = ("make", "--no-print-directory", "demo", f"VENV={os.path.relpath(VENV, ROOT)}")
+    printed = run_program(*command, cwd=ROOT, env={"MAKEFLAGS": "", "MAKELEVEL": ""}, check=True).stdout
     assert re.findall(r"^rank (\d+).*pid", printed, re.M) == ["0", "1"]
     page = (ROOT / "docs/development.md").read_text()
     shown = re.search(r"^```console\n(\.venv/bin/ompbind plan.*?)^```", page, re.M | re.S)

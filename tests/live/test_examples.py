@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -11,16 +10,15 @@ from pathlib import Path
 import pytest
 
 from ompbind import Request, make_plan, read_machine
-from tests.live.conftest import OMPBIND, clean_environment, two_cpus
+from tests.live.conftest import OMPBIND, run_program, two_cpus
 from tests.live.runtimes import needs_packages
-
-ROOT = Path(__file__).parent.parent.parent
-EXAMPLES = ROOT / "docs/examples"
+from tests.packaging.scripts import ROOT
 
 
 def start_example(name, before=(sys.executable,), **env):
-    env = clean_environment(PYTHONPATH=str(ROOT), **env)
-    done = subprocess.run([*before, EXAMPLES / name], capture_output=True, text=True, timeout=120, env=env)
+    done = run_program(
+        *before, ROOT / "docs/examples" / name, timeout=120, env={"PYTHONPATH": str(ROOT), **env}
+    )
     assert done.returncode == 0, done.stderr
     return done
 
@@ -45,19 +43,19 @@ def test_each_task_of_a_pool_runs_on_all_cpus_of_a_rank():
     assert done.stderr == ""
 
 
-ON_LOOPBACK = {
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # else Ray replaces 127.0.0.1 with an address of the network
-    "RAY_USAGE_STATS_ENABLED": "0",
-}
+@pytest.fixture
+def ray():
+    """Return variables for Ray with a directory, whose path must be short for its sockets."""
+    needs_packages("ray")
+    # else Ray replaces 127.0.0.1 with an address of the network
+    on_loopback = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as directory:
+        yield {"HOME": directory, "RAY_TMPDIR": directory, **on_loopback}
 
 
 @pytest.mark.part("ray")
-def test_the_actors_of_ray_are_bound():
-    needs_packages("ray")
-    # The paths of its sockets must be short.
-    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as directory:
-        done = start_example("ray_actors.py", HOME=directory, RAY_TMPDIR=directory, **ON_LOOPBACK)
-    assert done.stdout.splitlines() == LINES
+def test_the_actors_of_ray_are_bound(ray):
+    assert start_example("ray_actors.py", **ray).stdout.splitlines() == LINES
 
 
 ACTORS = """\
@@ -77,19 +75,13 @@ print(json.dumps(ray.get([worker.read_masks.remote() for worker in workers], tim
 
 
 @pytest.mark.part("ray")
-def test_ompbind_exec_as_the_python_of_actors_binds_them():
-    needs_packages("ray")
-    command = shlex.join([OMPBIND, *["exec", "-c", "1", "--avoid", "--"], sys.executable])
-    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as directory:
-        env = clean_environment(HOME=directory, RAY_TMPDIR=directory, **ON_LOOPBACK)
-        words = [sys.executable, "-c", ACTORS, command]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=120, env=env)
+def test_ompbind_exec_as_the_python_of_actors_binds_them(ray):
+    command = shlex.join([OMPBIND, "exec", "-c", "1", "--avoid", "--", sys.executable])
+    done = run_program(sys.executable, "-c", ACTORS, command, timeout=120, env=ray)
     masks = json.loads(done.stdout or "[]")
     assert [len(each) for each in masks] == [1, 1], done.stderr
-    (first,), (second,) = masks
-    assert first
-    assert second
-    assert not {*first} & {*second}
+    first, second = ({*cpus} for (cpus,) in masks)
+    assert (bool(first), bool(second), first & second) == (True, True, set())
 
 
 @pytest.mark.part("torch")

@@ -21,7 +21,8 @@ from tests.live.test_exec import OPEN_MPI_ARGS, SHOW, in_openmpi, numbers, read_
 ], ids=["alone", "number", "mpirun", "partial"])  # fmt: skip
 def test_a_rank_by_hand(ompbind, env, options, expected):
     first, second = two_cpus()
-    done = ompbind("exec", "-m", f"{first},{second}", *options.split(), "--", *SHOW, env=env)
+    by_hand = ("--local-rank", "1", "--local-size", "2", *options.split())
+    done = ompbind("exec", "-m", f"{first},{second}", *by_hand, "--", *SHOW, env=env)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert (numbers(report), report["cpus"]) == (expected, [second])
@@ -39,12 +40,8 @@ def test_ranks_of_one_script_are_one_job(ompbind, tmp_path):
 
 def test_a_rank_that_the_caller_has_bound_keeps_its_cpus(ompbind):
     first, second = two_cpus()
-    show = "sh -c 'echo $RANK $OMPBIND_CPUS'"
-    lines = (
-        f"taskset -c {cpu} ompbind exec --local-rank {rank} --local-size 2 -- {show}"
-        for rank, cpu in enumerate((second, first))
-    )
-    done = ompbind(before=("sh", "-c", "; ".join(lines)))
+    line = "taskset -c {} ompbind exec --local-rank {} --local-size 2 -- sh -c 'echo $RANK $OMPBIND_CPUS'"
+    done = ompbind(before=("sh", "-c", f"{line.format(second, 0)}; {line.format(first, 1)}"))
     assert done.stdout.split("\n")[:-1] == [f"0 {second}", f"1 {first}"]
     assert done.stderr.count("already bound by the caller") == 1
 
@@ -61,18 +58,13 @@ def launcher_words(launcher, number):
     return (required(name), *(word.format(number) for word in args))
 
 
-def check_cpus(done):
-    """Check that rank 0 and rank 1 have the first and second CPU; return their reports."""
-    reports = read_reports(done.stdout)
-    assert [report["cpus"] for report in reports] == [[cpu] for cpu in two_cpus()], done.stderr
-    return reports
-
-
 @in_openmpi
 @pytest.mark.parametrize(("outer", "inner"), [("openmpi", "mpich"), ("mpich", "openmpi")])
 def test_of_two_launchers_the_inner_one_counts(ompbind, outer, inner):
     before = (*launcher_words(outer, 1), *launcher_words(inner, 2))
-    reports = check_cpus(ompbind("exec", "--", *SHOW, before=before))
+    done = ompbind("exec", "--", *SHOW, before=before)
+    reports = read_reports(done.stdout)
+    assert [report["cpus"] for report in reports] == [[cpu] for cpu in two_cpus()], done.stderr
     assert {report["OMPBIND_RUN_ID"].partition("-")[0] for report in reports} == {inner}
 
 

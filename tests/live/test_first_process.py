@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.live.conftest import OMPBIND, children_of, clean_environment, required, state_of, wait_until
+from tests.live.conftest import children_of, required, state_of, wait_until
 
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")
 
@@ -20,27 +20,8 @@ def _namespaces():
         pytest.skip("needs PID namespaces, which takes root or user namespaces")
 
 
-@pytest.fixture
-def first(tmp_path):
-    """Start ompbind as process 1; the test ends with its namespace."""
-    started = []
-
-    def begin(*args, **options):
-        settings = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        env = clean_environment(DIRECTORY=str(tmp_path))
-        process = subprocess.Popen(
-            [*NAMESPACE, OMPBIND, *args], env=env, text=True, **{**settings, **options}
-        )
-        started.append(process)
-        return process
-
-    yield begin
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
 def outside(process):
+    """Return the pid of process 1 of a namespace, as processes outside of it see it."""
     return wait_until(lambda: children_of(process.pid), "process 1")[0]
 
 
@@ -60,9 +41,9 @@ while True:
 
 
 @pytest.mark.parametrize("name", ["INT", "QUIT", "TERM"])
-def test_signals_reach_all_ranks(first, name):
-    process = first("run", "-n", "2", "--share", "--", sys.executable, "-c", SIGNALLED)
-    assert [process.stdout.readline() for _ in range(2)] == ["up\n"] * 2
+def test_signals_reach_all_ranks(start, name):
+    command = (sys.executable, "-c", SIGNALLED)
+    process = start("run", "-n", "2", "--share", "--", *command, before=NAMESPACE, up=2)
     for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.Signals[f"SIG{name}"]):
         os.kill(outside(process), number)
         assert sorted(process.stdout.readline() for _ in range(2)) == [f"0 {number}\n", f"1 {number}\n"]
@@ -77,16 +58,15 @@ for _ in range(20):
         os.fork() or os.setsid()
         os._exit(0)
     os.waitpid(child, 0)
-os.write(1, b"left\\n")
+os.write(1, b"up\\n")
 signal.pause()
 """
 """A rank whose children leave daemons behind, which exit while the rank runs on."""
 
 
-def test_processes_that_are_left_behind_do_not_become_zombies(first):
+def test_processes_that_are_left_behind_do_not_become_zombies(start):
     """By ranks, and from outside, as by `podman exec`: then process 1 is their new parent."""
-    process = first("run", "--", sys.executable, "-c", LEAVES_ZOMBIES)
-    assert process.stdout.readline() == "left\n"
+    process = start("run", "--", sys.executable, "-c", LEAVES_ZOMBIES, before=NAMESPACE, up=1)
     (supervisor,) = children_of(outside(process))
     (rank,) = wait_until(
         lambda: len(children_of(supervisor)) == 1 and children_of(supervisor), "zombies are reaped"
@@ -102,11 +82,11 @@ def test_processes_that_are_left_behind_do_not_become_zombies(first):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_before_ranks_start_stops_ompbind(first, tmp_path, number):
+def test_a_signal_before_ranks_start_stops_ompbind(start, tmp_path, number):
     """ompbind reads its options from a pipe to which nothing is written."""
     pipe = tmp_path / "file"
     os.mkfifo(pipe)
-    process = first("run", "--env-file", str(pipe), "--", "true")
+    process = start("run", "--env-file", str(pipe), "--", "true", before=NAMESPACE)
     with pipe.open("wb"):  # waits until ompbind has opened it
         os.kill(outside(process), number)
         assert process.wait(20) == 128 + number
