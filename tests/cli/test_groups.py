@@ -65,7 +65,6 @@ def test_a_colon_belongs_to_the_command_if_the_first_group_has_no_name():
     ("--group a -- true", "--group and a command contradict each other"),
     ("--group a", "--group: group 'a' is not defined"),
     ("--group all", "no configuration file defines a group"),
-    ("--name a -m 0-3 -- true : --name b -m 3 -- true", "group b: CPU 3 belongs to another group"),
 ])  # fmt: skip
 def test_errors(line, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -24,7 +24,6 @@ from ompbind.registry.claims import TEXT_LIMIT, make_text
 from ompbind.registry.registry import Registry, find_claims_directory, make_run_identity, read_live_runs
 from tests.live.conftest import (
     OMPBIND,
-    clean_environment,
     is_alive,
     ranks_of,
     supervisor_of,
@@ -120,21 +119,6 @@ def test_the_command_line_overrides_the_environment(ompbind, live, words, env, m
     assert done.returncode == (0 if not message or "warning" in message else 125)
     assert message in said(done)
     assert message or not done.stderr
-
-
-@pytest.mark.parametrize(("words", "outcomes"), [("-m {first}", {(0, 0), (0, 125)}), ("-s cores", {(0, 0)})])
-def test_two_simultaneous_runs_never_get_the_same_cpus(tmp_path, words, outcomes):
-    """Each rank locks a file for its CPU: if both have the same CPU, the second rank exits with 1."""
-    first, _ = two_cpus()
-    command = [OMPBIND, "run", "--avoid", *words.format(first=first).split(), "--run-id"]
-    script = ["--", "sh", "-c", f"exec flock -n {tmp_path}/$OMPBIND_CPUS sleep 0.03"]
-    pipe = {"env": clean_environment(), "stderr": subprocess.PIPE, "text": True}
-    for _ in range(rounds(15)):
-        pair = [subprocess.Popen([*command, name, *script], **pipe) for name in ("one", "two")]
-        texts = [" ".join(process.communicate()[1].split()) for process in pair]
-        assert tuple(sorted(process.returncode for process in pair)) in outcomes, texts
-        for process, text, other in zip(pair, texts, ("two", "one"), strict=True):
-            assert process.returncode != 125 or f"in use by run {other}" in text, text
 
 
 def claim_plan(machine, request, me):

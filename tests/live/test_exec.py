@@ -80,10 +80,7 @@ REFUSED = """
 slurm | SLURM_STEP_TASKS_PER_NODE= |          | Slurm does not set the number of ranks on this machine
 slurm | SLURM_STEP_TASKS_PER_NODE= | -n 1     | Slurm does not set the number of ranks on this machine
 mpi   | OMPI_COMM_WORLD_RANK=x     |          | not a number
-mpi   | OMPI_COMM_WORLD_RANK=9     |          | contradict
 mpi   |                            | -n 3     | -n 3: Open MPI has started 2 ranks on this machine
-mpich | PMI_SIZE=1                 |          | PMI_RANK=1 and PMI_SIZE=1 contradict each other
-      | OMPI_COMM_WORLD_LOCAL_RANK=1 |        | OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE are not set
       | RANK=3 WORLD_SIZE=8        |          | but LOCAL_RANK is not set
       |                            | --topology / | a rank can only run on this machine
       |                            | --verify | --verify is an option of run
@@ -99,7 +96,7 @@ mpich | PMI_SIZE=1                 |          | PMI_RANK=1 and PMI_SIZE=1 contra
       | | --local-rank -1 --local-size 2 | is not a whole number of at least 0
 """
 """Launcher, its changed variables, options, and what the message says."""
-LAUNCHERS = {"": {}, "slurm": SLURM, "mpi": OPEN_MPI, "mpich": MPICH}
+LAUNCHERS = {"": {}, "slurm": SLURM, "mpi": OPEN_MPI}
 
 
 @pytest.mark.parametrize("line", REFUSED.strip("\n").splitlines())

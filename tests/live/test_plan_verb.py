@@ -70,15 +70,6 @@ def test_env_format_refuses_values_with_line_breaks():
     assert (done.returncode, done.stdout, "--format sh" in done.stderr) == (2, "", True)
 
 
-def test_a_thread_count_that_is_set_or_kept_can_be_too_large(dual):
-    for words, env, warns in (
-        (["--env", "OMP_NUM_THREADS=9"], {}, True), (["--keep-env"], {"OMP_NUM_THREADS": "9,2"}, True),
-        ([], {"OMP_NUM_THREADS": "9"}, False), (["--env", "OMP_NUM_THREADS=8"], {}, False),
-    ):  # fmt: skip
-        done = call("plan", "--topology", dual, *words, **env)
-        assert ("(lower OMP_NUM_THREADS of" in " ".join(done.stdout.split())) is warns, words
-
-
 TABLE = """\
 2 ranks, balanced, on {source}:
 16 CPUs, 8 cores, 2 packages, 2 NUMA nodes

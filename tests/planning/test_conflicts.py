@@ -118,19 +118,6 @@ def test_siblings_and_reserved_cpus_overlap_too(claimed, options):
         plan("exclusive", live(claimed), **options)
 
 
-@pytest.mark.parametrize("sharing", list(Sharing))
-def test_runs_that_do_not_overlap_are_not_reported(sharing):
-    made = plan(sharing, live("0-3"), mask="4-7")
-    assert not notes(made).keys() & {"overlaps-run"}
-    assert plan(sharing).replace(request=made.request) == plan("warn").replace(request=made.request)
-
-
-def test_share_is_silent_and_exclusive_refuses():
-    assert not notes(plan("share", live("0-7"))).keys() & {"overlaps-run", "avoided"}
-    with pytest.raises(PlanError, match=r"^not exclusive: CPUs 2-3 are in use by run serve \(pid 99\)$"):
-        plan("exclusive", live("2-3", "serve", 99))
-
-
 @given(
     st.lists(st.sets(st.integers(0, 15)).map(CpuSet), max_size=3), st.integers(1, 6),
     st.sampled_from(sorted(STRATEGIES)), st.sampled_from(["auto", "all", 1]),
