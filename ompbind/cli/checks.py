@@ -14,7 +14,7 @@ from ompbind.commands.rank_command import EXEC, HTTP, TCP
 from ompbind.errors import RequestError
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind
-from ompbind.planning.strategies import list_others_that_take_cores, list_others_that_take_devices
+from ompbind.planning.strategies import list_others_that_take
 from ompbind.record import Record
 
 Values = Mapping[str, Any]
@@ -53,7 +53,7 @@ def _has_parts(values: Values) -> bool:
 def _list_strategies_for_devices(values: Values) -> str:
     """Return the strategies to use with devices, "" if the strategy can be used."""
     usable = values["devices"] and not _is_unbound(values) and not _has_parts(values)
-    return list_others_that_take_devices(values["strategy"]) if usable else ""
+    return list_others_that_take("devices", values["strategy"]) if usable else ""
 
 
 def _writes(mode: str, values: Values) -> bool:
@@ -111,8 +111,8 @@ CHECKS = (
           text="has no effect with {other}: ranks get all CPUs that a mask names, unless --smt limits them"),
     Check(option="cores", other="mask", when=_is_unbound),
     Check(option="cores", other="mask", when=_has_parts, hint=_DECIDED_BY_PARTS),
-    Check(option="cores", other="strategy", when=lambda v: list_others_that_take_cores(v["strategy"]),
-          hint=lambda v: f"use {list_others_that_take_cores(v['strategy'])}"),
+    Check(option="cores", other="strategy", when=lambda v: list_others_that_take("cores", v["strategy"]),
+          hint=lambda v: f"use {list_others_that_take('cores', v['strategy'])}"),
     Check(option="service_cores", other="bind", when=lambda v: v["bind"] is Bind.EXACT,
           text="has no effect with {other}: only threads that are not bound could use these CPUs",
           hint="use --bind thread: it binds all OpenMP threads except the initial thread"),

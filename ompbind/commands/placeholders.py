@@ -74,9 +74,8 @@ def check(text: str, names: Collection[str] = ALL_NAMES) -> None:
 
 def has_placeholders(text: str) -> bool:
     """Return whether something is filled in the text of an option; raises PositionError as `check`."""
-    return "{" in text and not all(
-        isinstance(part, str) for part in _parse(text, ALL_NAMES, is_command=False)
-    )
+    parts = _parse(text, ALL_NAMES, is_command=False) if "{" in text else ()
+    return any(isinstance(part, Placeholder) for part in parts)
 
 
 def make_literal(text: str) -> str:
@@ -121,7 +120,7 @@ def _parse(text: str, names: tuple[str, ...], *, is_command: bool) -> tuple[str 
         at = form.end()
         if form["doubled"]:
             parts.append(form[0][1:-1])
-        elif _is_of_group(form, names):
+        elif f"{name}{rest[:1]}" == OF_GROUP and rest != ":" and {name + rest, OF_GROUP} & {*names}:
             parts.append(Placeholder(name=name + rest, span=form.span()))
         elif numbers is None or name not in names or (rest and name not in (*NUMBERS, *GROUP_NUMBERS)):
             raise _make_error(form, names)
@@ -129,16 +128,6 @@ def _parse(text: str, names: tuple[str, ...], *, is_command: bool) -> tuple[str 
             factor, offset = int(numbers[1] or 1), int(numbers[2] or 0)
             parts.append(Placeholder(name=name, factor=factor, offset=offset, span=form.span()))
     return tuple(part for part in (*parts, text[at:]) if part)
-
-
-def _is_of_group(form: re.Match[str], names: Collection[str]) -> bool:
-    """Return whether a placeholder stands for the CPUs of a group that may exist."""
-    written = f"{form['name']}{form['rest']}"
-    return (
-        written.startswith(OF_GROUP)
-        and len(written) > len(OF_GROUP)
-        and (written in names or OF_GROUP in names)
-    )
 
 
 def _make_error(form: re.Match[str], names: Collection[str]) -> PositionError:
@@ -192,10 +181,8 @@ def parse_assignment(text: str) -> tuple[str, str]:
     """
     name, equals, value = text.partition("=")
     if not (equals and _is_name(name)) or "\0" in value:
-        raise OptionError(
-            f"{text!r} is not NAME=VALUE",
-            hint=f"write a name of {_NAME_RULE}, as in PORT={{rank+8000}}",
-        )
+        hint = f"write a name of {_NAME_RULE}, as in PORT={{rank+8000}}"
+        raise OptionError(f"{text!r} is not NAME=VALUE", hint=hint)
     check(text)
     return name, value
 
@@ -219,16 +206,15 @@ def parse_env_file(text: str, path: str, env: Mapping[str, str]) -> tuple[tuple[
 
 
 def _parse_line(line: str, env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    start = len(line) - len(line.lstrip(" \t"))
-    if line[start : start + 1] in ("", "#"):
+    stripped = line.lstrip(" \t")
+    start = len(line) - len(stripped)
+    if stripped[:1] in ("", "#"):
         return
-    name, equals, value = line[start:].partition("=")
+    name, equals, value = stripped.partition("=")
     if not _is_name(name):
-        stop = start + max(1, len(name))
+        span = (start, start + max(1, len(name)))
         hint = f"write NAME=VALUE, NAME alone, or # and a comment; a name has {_NAME_RULE}"
-        raise PositionError(
-            f"{name!r} is not the name of a variable", text=line, span=(start, stop), hint=hint
-        )
+        raise PositionError(f"{name!r} is not the name of a variable", text=line, span=span, hint=hint)
     if "\0" in value:
         at = line.index("\0")
         raise PositionError("a value cannot contain a null character", text=line, span=(at, at + 1))

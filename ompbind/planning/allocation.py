@@ -87,7 +87,7 @@ def _place_parts(draft: Draft) -> list[Placement]:
 
 
 def _place_by_strategy(draft: Draft) -> list[Placement]:
-    """Let the strategy divide the cores among the ranks."""
+    """Let the strategy divide the cores among the ranks, near their devices if they have some."""
     request, table = draft.request, draft.machine.table
     strategy = STRATEGIES[request.effective_strategy]
     usable, reserved = find_usable_cpus(draft, draft.cpus), EMPTY
@@ -106,39 +106,35 @@ def _place_by_strategy(draft: Draft) -> list[Placement]:
     if strategy.level:
         in_domains = {row for domain in cores.domains(strategy.level) for row in domain}
         cores = cores.take(tuple(row for row in rows if row in in_domains))
-    if strategy.overlapping:
-        [share] = _separate_service(request, cores, [cores.rows])
-        shared = _make_placement(draft, 0, usable, share, request.reserve)
-        placements = [shared.replace(rank=rank) for rank in range(ranks)]
-    elif ranks > len(cores.rows) and not (request.cores or (requested and requested.total > 1)):
+    if ranks > len(cores.rows) and not (
+        strategy.overlapping or request.cores or (requested and requested.total > 1)
+    ):
         placements = _place_on_shared_cores(draft, usable, cores.rows, ranks)
     else:
-        shares = _divide_cores(draft, cores, ranks, requested)
-        shares = shares if requested else _separate_service(request, cores, shares)
+        if strategy.overlapping:
+            shares = [cores.rows]
+        elif draft.devices:
+            from ompbind.planning.devices.assignment import divide_near  # noqa: PLC0415 - door: devices
+
+            shares = divide_near(draft, cores, requested)
+        else:
+            shares = strategy.divide(cores, ranks, requested)
+        if request.service_cores and (strategy.overlapping or not requested):
+            shares = [_put_compute_first(request, cores.take(share)) for share in shares]
         placements = [
             _make_placement(draft, rank, usable, share, request.reserve) for rank, share in enumerate(shares)
         ]
+        if strategy.overlapping:
+            placements = [placements[0].replace(rank=rank) for rank in range(ranks)]
     if not reserved:
         return placements
     return [placement.replace(reserved=placement.reserved | reserved) for placement in placements]
 
 
-def _divide_cores(draft: Draft, cores: Cores, ranks: int, requested: RequestedCores | None) -> list[Rows]:
-    """Let the strategy give each rank cores of its own, near its devices if it has some."""
-    if not draft.devices:
-        return STRATEGIES[draft.request.effective_strategy].divide(cores, ranks, requested)
-    from ompbind.planning.devices.assignment import divide_near  # noqa: PLC0415 - door: devices
-
-    return divide_near(draft, cores, requested)
-
-
-def _separate_service(request: Request, cores: Cores, shares: list[Rows]) -> list[Rows]:
-    """Return the shares of ranks with the cores that compute first, then service and reserved cores."""
-    if not request.service_cores:
-        return shares
+def _put_compute_first(request: Request, share: Cores) -> Rows:
+    """Return the cores of a rank with those that compute first, then service and reserved cores."""
     others = request.other_cores
-    sizes = [RequestedCores(compute=max(1, len(share) - others), service=others) for share in shares]
-    return [take_cores(cores.take(share), size) for share, size in zip(shares, sizes, strict=True)]
+    return take_cores(share, RequestedCores(compute=max(1, len(share.rows) - others), service=others))
 
 
 def _make_placement(
@@ -180,18 +176,18 @@ def _find_requested(
 
 
 def _reserve_cores(draft: Draft, rows: list[int]) -> tuple[list[int], CpuSet]:
-    """Remove --reserve-total cores, the last core of each NUMA node in turn.
+    """Return the cores without --reserve-total cores, and all free CPUs of these.
 
-    Returns the remaining cores, and all free CPUs of the removed cores.
+    They are the last core of each NUMA node in turn.
     """
-    wanted = draft.request.reserve_total
-    if wanted >= len(rows):
-        ranks, cores = draft.request.ranks or 1, len(rows)
-        most = cores - ranks
+    wanted, ranks, cores = draft.request.reserve_total, draft.request.ranks or 1, len(rows)
+    if wanted >= cores:
+        reserve, usable = count(wanted, "core"), count(cores, "usable core")
         raise PlanError(
-            f"cannot reserve {count(wanted, 'core')} of {count(cores, 'usable core')} and start "
-            f"{count(ranks, 'rank')}",
-            hint=f"reserve at most {count(most, 'core')}" if most > 0 else "reserve fewer cores",
+            f"cannot reserve {reserve} of {usable} and start {count(ranks, 'rank')}",
+            hint=f"reserve at most {count(cores - ranks, 'core')}"
+            if cores > ranks
+            else "reserve fewer cores",
         )
     in_order = Cores(table=draft.machine.table, rows=tuple(rows), distances={})
     groups = in_order.group(in_order.numbers(Level.NODE))
@@ -269,7 +265,13 @@ def _place_on_shared_cores(
     Raises PlanError for more ranks than CPUs, unless ranks may share CPUs.
     """
     request = draft.request
-    _check_free_cores(draft, ranks, len(rows))
+    if draft.avoided:  # other runs may be the only reason
+        unoccupied = Draft(draft.machine, request, taken=draft.taken)
+        if ranks <= len(find_usable_cpus(unoccupied, unoccupied.cpus)) - request.reserve_total:
+            raise PlanError(
+                f"{count(ranks, 'rank')} would have to share {count(len(rows), 'core')}",
+                hint=f"start at most {count(len(rows), 'rank')}, or {OCCUPIED_HINT}",
+            )
     if request.other_cores:
         raise _no_core_left_error(request, ranks - 1, 1, request.reserve)
     in_pool, cores, smt = CpuSet(draft.cpus), draft.machine.table.cores, request.effective_smt
@@ -302,18 +304,6 @@ def _place_on_shared_cores(
     return exchange_cpus(draft, placements)
 
 
-def _check_free_cores(draft: Draft, ranks: int, cores: int) -> None:
-    """Raise PlanError if ranks would have to share cores only because other runs occupy the rest."""
-    if not draft.avoided:
-        return
-    unoccupied = Draft(draft.machine, draft.request, taken=draft.taken)
-    if ranks <= len(find_usable_cpus(unoccupied, unoccupied.cpus)) - draft.request.reserve_total:
-        raise PlanError(
-            f"{count(ranks, 'rank')} would have to share {count(cores, 'core')}",
-            hint=f"start at most {count(cores, 'rank')}, or {OCCUPIED_HINT}",
-        )
-
-
 def _count_ranks_per_core(capacities: Sequence[int], ranks: int) -> list[int]:
     """Return how many ranks each core gets: one more per round for every core with a free hardware thread.
 
@@ -323,23 +313,20 @@ def _count_ranks_per_core(capacities: Sequence[int], ranks: int) -> list[int]:
     counts = [0] * len(capacities)
     while (left := ranks - sum(counts)) > 0:
         not_full = [core for core, capacity in enumerate(capacities) if counts[core] < capacity]
-        if left < len(not_full):
-            not_full = [not_full[i * len(not_full) // left] for i in range(left)]
-        for core in not_full:
-            counts[core] += 1
+        chosen = min(left, len(not_full))
+        for index in range(chosen):
+            counts[not_full[index * len(not_full) // chosen]] += 1
     return counts
 
 
 def _check_overlap(draft: Draft) -> None:
     """Raise MaskError if two parts of a mask name the same CPU, unless ranks may share CPUs."""
-    if draft.request.share:
-        return
-    parts = [CpuSet(part) for part in draft.cpus_by_rank]
+    parts = [] if draft.request.share else [CpuSet(part) for part in draft.cpus_by_rank]
     named_before = EMPTY
     for rank, part in enumerate(parts):
         if not part.isdisjoint(named_before):
-            other = next(i for i, earlier in enumerate(parts) if not part.isdisjoint(earlier))
-            message = f"ranks {other} and {rank} would both get {named('CPU', part & parts[other])}"
+            other, shared = next((index, part & known) for index, known in enumerate(parts) if part & known)
+            message = f"ranks {other} and {rank} would both get {named('CPU', shared)}"
             hint = "name every CPU for one rank only, or let ranks share CPUs with --share"
             raise _error_in_part(draft, rank, message, hint)
         named_before |= part
@@ -347,14 +334,9 @@ def _check_overlap(draft: Draft) -> None:
 
 def _check_reserve(draft: Draft) -> None:
     """Raise an error if a rank reserves a core that another rank uses or reserves."""
-    placements = draft.placements
-    if not any(placement.reserved for placement in placements):
-        return
-    used = union(placement.cpuset for placement in placements)
-    reserved_before = EMPTY
-    for rank, placement in enumerate(placements):
-        conflict = placement.reserved & (used | reserved_before)
-        if conflict:
+    used, reserved_before = union(placement.cpuset for placement in draft.placements), EMPTY
+    for rank, placement in enumerate(draft.placements):
+        if conflict := placement.reserved & (used | reserved_before):
             what = "reserved for" if used.isdisjoint(conflict) else "used by"
             message = f"{named('CPU', conflict)} would be reserved for rank {rank} but {what} another rank"
             hint = "name all hardware threads of a core in the same part, or reserve fewer cores"
@@ -366,12 +348,9 @@ def _check_reserve(draft: Draft) -> None:
 def _check_smt(draft: Draft, limit: int) -> None:
     """Raise an error if the parts together use more hardware threads of a core than --smt allows."""
     used = union(placement.compute for placement in draft.placements)
-    for core in draft.machine.at(Level.CORE, used):
-        shared = core.cpus & used
-        if len(shared) > limit:
-            rank = max(
-                i for i, placement in enumerate(draft.placements) if not shared.isdisjoint(placement.compute)
-            )
+    for core in draft.machine.table.cores:
+        if len(shared := core & used) > limit:
+            rank = max(rank.rank for rank in draft.placements if not shared.isdisjoint(rank.compute))
             allowed = f"--smt {limit} allows {count(limit, 'CPU')} per core"
             message = f"{named('CPU', shared)} share one core, but {allowed}"
             raise _error_in_part(draft, rank, message, "name fewer CPUs of that core, or raise --smt")

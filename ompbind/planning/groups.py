@@ -12,7 +12,7 @@ some CPUs (--core-kind, --near) divide these before groups that can use all. Wit
 no core uses those of other groups, and masks may name the same CPUs.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ompbind.cpuset import EMPTY, CpuSet, count, union
@@ -71,29 +71,29 @@ def _divide_devices(machine: Machine, requests: Sequence[Request]) -> list[Reque
         ]
         if len(users) < 2:
             continue
-        devices = [
-            device
-            for device in find_usable_devices(machine, requests[users[0]]).devices
-            if str(device.kind) == kind
-        ]
+        visible = find_usable_devices(machine, requests[users[0]]).devices
+        devices = [device for device in visible if str(device.kind) == kind]
         ranks = {index: requests[index].ranks or 1 for index in users}
         needs = {index: ranks[index] * (requests[index].devices_per_rank or 0) for index in users}
         rest = max(0, len(devices) - sum(needs.values()))
         sharing = sum(ranks[index] for index in users if not needs[index])
-        start = passed = 0
+        start = passed = needed = 0
         for index in users:
-            if not needs[index]:
-                passed += ranks[index]
-            stop = sum(needs[i] for i in users if i <= index) + (rest * passed // sharing if sharing else 0)
+            needed += needs[index]
+            passed += 0 if needs[index] else ranks[index]
+            stop = needed + (rest * passed // sharing if sharing else 0)
             others = {device.name for device in (*devices[:start], *devices[stop:])}
-            visible = find_usable_devices(machine, requests[index])
-            own = tuple(device for device in visible.devices if device.name not in others)
-            remark = f"other groups have {count(len(others), kind.upper())}"
-            divided[index] = requests[index].replace(
-                visible=visible.replace(devices=own, remarks=(*visible.remarks, remark))
-            )
+            divided[index] = _hide_devices(machine, requests[index], others, kind)
             start = stop
     return divided
+
+
+def _hide_devices(machine: Machine, request: Request, others: Collection[str], kind: str) -> Request:
+    """Return the request of a group that does not see the devices of others."""
+    visible = find_usable_devices(machine, request)
+    own = tuple(device for device in visible.devices if device.name not in others)
+    remark = f"other groups have {count(len(others), kind.upper())}"
+    return request.replace(visible=visible.replace(devices=own, remarks=(*visible.remarks, remark)))
 
 
 def _turn(request: Request) -> int:
@@ -102,8 +102,7 @@ def _turn(request: Request) -> int:
         return 4
     if request.names_cpus:
         return 1
-    requests_size = request.cores or (request.threads and STRATEGIES[request.strategy].sized)
-    return 2 if requests_size else 3
+    return 2 if request.cores or (request.threads and STRATEGIES[request.strategy].sized) else 3
 
 
 def takes_rest(request: Request) -> bool:
@@ -121,10 +120,8 @@ def find_taken(machine: Machine, request: Request, earlier: Iterable[Draft]) -> 
     turn = _turn(request)
     if request.job_cpus or (request.share and turn == 1):
         return EMPTY
-    placements = (
-        placement for draft in earlier if not draft.request.is_unbound for placement in draft.placements
-    )
-    taken = union(placement.cpuset | placement.reserved for placement in placements)
+    bound = (draft.placements for draft in earlier if not draft.request.is_unbound)
+    taken = union(rank.cpuset | rank.reserved for placements in bound for rank in placements)
     if turn > 1:
         taken = machine.table.whole(taken)
     return EMPTY if request.share and machine.allowed <= taken else taken

@@ -16,7 +16,7 @@ from ompbind.planning.other_runs import LiveRun, find_avoided, find_shared_cpus,
 from ompbind.planning.plan import Note, Placement, Plan
 from ompbind.planning.request import Request, Sharing
 from ompbind.planning.runtimes import CONFLICT, check_runtimes, choose_bind, choose_binding
-from ompbind.planning.strategies import STRATEGIES, list_others_that_take_cores, list_others_that_take_devices
+from ompbind.planning.strategies import STRATEGIES, list_others_that_take
 
 Requests: TypeAlias = Request | Sequence[Request]
 """The request of a run, or the requests of its groups."""
@@ -100,18 +100,17 @@ def _check_request(request: Request) -> None:
     """Raise an error for an unknown strategy, or if it cannot divide the requested cores or devices."""
     if request.strategy not in STRATEGIES:
         raise RequestError(f"unknown strategy {request.strategy!r}", hint=f"use {', '.join(STRATEGIES)}")
-    if request.cores and (usable := list_others_that_take_cores(request.strategy)):
-        message = f"--cores has no effect with --strategy {request.strategy}"
-        raise PlanError(message, hint=f"use {usable}")
-    usable = list_others_that_take_devices(request.strategy)
-    if not (request.devices and request.needs_strategy and usable):
-        return
-    strategy, hint = f"--strategy {request.strategy}", f"use {usable}"
-    if request.compat:
-        strategy += f", which --compat {request.compat.framework} selects,"
-        hint = f"add --strategy {usable.partition(',')[0]}"
-    message = f"{strategy} and --devices contradict each other"
-    raise PlanError(message, hint=f"{hint}; ranks get CPUs near their devices")
+    what = f"--strategy {request.strategy}"
+    if request.cores and (usable := list_others_that_take("cores", request.strategy)):
+        raise PlanError(f"--cores has no effect with {what}", hint=f"use {usable}")
+    usable = list_others_that_take("devices", request.strategy)
+    if request.devices and request.needs_strategy and usable:
+        use = f"use {usable}"
+        if request.compat:
+            what += f", which --compat {request.compat.framework} selects,"
+            use = f"add --strategy {usable.partition(',')[0]}"
+        hint = f"{use}; ranks get CPUs near their devices"
+        raise PlanError(f"{what} and --devices contradict each other", hint=hint)
 
 
 def _make_draft(machine: Machine, request: Request, runs: Sequence[LiveRun], taken: CpuSet = EMPTY) -> Draft:

@@ -5,7 +5,7 @@ To add a strategy: a function, and a row in `STRATEGIES`.
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from ompbind.cpuset import count
 from ompbind.errors import PlanError
@@ -121,12 +121,7 @@ def _by_level(level: Level) -> Strategy:
 
 
 STRATEGIES: Mapping[str, Strategy] = {
-    "balanced": Strategy(
-        divide=balanced,
-        auto_ranks=_as_many_as_fit,
-        takes_cores=True,
-        takes_devices=True,
-    ),
+    "balanced": Strategy(divide=balanced, auto_ranks=_as_many_as_fit, takes_cores=True, takes_devices=True),
     "compact": Strategy(
         divide=partial(place_sized, apart=False),
         auto_ranks=_as_many_as_fit,
@@ -166,15 +161,13 @@ STRATEGIES: Mapping[str, Strategy] = {
 """The strategies by their names on the command line."""
 
 
-def list_others_that_take_cores(name: str) -> str:
-    """Return the strategies that take --cores if the given strategy does not, else ""."""
-    usable = [known for known, strategy in STRATEGIES.items() if strategy.takes_cores]
-    return "" if name in usable else ", ".join(usable)
-
-
-def list_others_that_take_devices(name: str) -> str:
-    """Return the strategies to use with --devices if the given strategy chooses domains itself, else ""."""
-    usable = [known for known, strategy in STRATEGIES.items() if strategy.takes_devices]
+def list_others_that_take(option: Literal["cores", "devices"], name: str) -> str:
+    """Return the strategies that take --cores or --devices if the given strategy does not, else ""."""
+    usable = [
+        known
+        for known, strategy in STRATEGIES.items()
+        if (strategy.takes_cores if option == "cores" else strategy.takes_devices)
+    ]
     return "" if name in usable else ", ".join(usable)
 
 

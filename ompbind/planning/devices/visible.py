@@ -32,12 +32,8 @@ GPU_DEVICE_ORDINAL = "GPU_DEVICE_ORDINAL"
 ZE_AFFINITY_MASK = "ZE_AFFINITY_MASK"
 
 VENDOR_VARIABLES = (
-    CUDA_VISIBLE_DEVICES,
-    ROCR_VISIBLE_DEVICES,
-    HIP_VISIBLE_DEVICES,
-    GPU_DEVICE_ORDINAL,
-    ZE_AFFINITY_MASK,
-)
+    CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, GPU_DEVICE_ORDINAL, ZE_AFFINITY_MASK,
+)  # fmt: skip
 """The variables of vendors that choose GPUs, and that a plan may set."""
 
 
@@ -56,7 +52,7 @@ def find_visible_devices(devices: Sequence[Device], env: Env) -> VisibleDevices:
             found.append(_find_level_zero_devices(accessible, env))
         else:
             found.append(VisibleDevices(devices=accessible))
-    nics = [device for device in devices if device.kind is DeviceKind.NIC and not device.excluded]
+    nics = (device for device in devices if device.kind is DeviceKind.NIC and not device.excluded)
     return VisibleDevices(
         devices=(*(gpu for each in found for gpu in each.devices), *nics),
         words=tuple(word for each in found for word in each.words),
@@ -73,12 +69,10 @@ def read_index(word: str) -> int | None:
 
 
 def _split_words(text: str) -> list[str]:
-    """Return the items of a variable without spaces around them; none for an empty text."""
     return [word.strip() for word in text.split(",")] if text.strip() else []
 
 
 def _are_of_one_product(devices: Sequence[Device]) -> bool:
-    """Return whether all devices are known to be of the same product."""
     products = {device.product for device in devices}
     return len(devices) < 2 or (len(products) == 1 and "" not in products)
 
@@ -105,6 +99,10 @@ def _make_words(variable: str, words: Iterable[tuple[Device, str]]) -> tuple[Dev
     return tuple(DeviceWord(device=device.name, variable=variable, word=word) for device, word in words)
 
 
+def _hide_all(variable: str, value: str, reason: str) -> VisibleDevices:
+    return VisibleDevices(remarks=(f"{variable}={value}: {reason}",))
+
+
 def _match(gpus: Sequence[Device], order: Sequence[Device], word: str) -> Device | None:
     """Return the GPU that an item names, by index or by the beginning of its UUID; None if it is invalid.
 
@@ -114,8 +112,9 @@ def _match(gpus: Sequence[Device], order: Sequence[Device], word: str) -> Device
     if index is not None:
         return order[index] if index < len(order) else None
     if gpus and gpus[0].vendor == AMD:
-        is_prefix = word.upper().startswith("GPU-") and 4 < len(word) <= 20
-        found = [gpu for gpu in gpus if is_prefix and gpu.uuid.upper().startswith(word.upper())]
+        word = word.upper()
+        is_prefix = word.startswith("GPU-") and 4 < len(word) <= 20
+        found = [gpu for gpu in gpus if is_prefix and gpu.uuid.upper().startswith(word)]
     else:
         found = [gpu for gpu in gpus if _get_form(word) and gpu.uuid.startswith(word)]
     return found[0] if len(found) == 1 else None
@@ -217,13 +216,13 @@ def _find_all_cuda(gpus: Devices, order: Devices | None) -> VisibleDevices:
     CUDA shows a program only one instance: without UUIDs, all ranks would use the same.
     """
     unnamed = _find_unnamed(gpus)
-    if len(unnamed) < 2:
-        return _find_all(gpus, order, CUDA_VISIBLE_DEVICES, _get_hint(gpus))
-    remedy = f"set {CUDA_VISIBLE_DEVICES} to UUIDs that 'nvidia-smi -L' shows"
-    remark = f"no file shows the UUIDs of the MIG instances {', '.join(map(str, unnamed))}: {remedy}"
-    rest = tuple(gpu for gpu in gpus if gpu not in unnamed)
-    found = _find_all(rest, None, CUDA_VISIBLE_DEVICES, _get_hint(rest))
-    return found.replace(remarks=(remark, *found.remarks))
+    remarks: tuple[str, ...] = ()
+    if len(unnamed) > 1:
+        remedy = f"set {CUDA_VISIBLE_DEVICES} to UUIDs that 'nvidia-smi -L' shows"
+        remark = f"no file shows the UUIDs of the MIG instances {', '.join(map(str, unnamed))}: {remedy}"
+        gpus, order, remarks = tuple(gpu for gpu in gpus if gpu not in unnamed), None, (remark,)
+    found = _find_all(gpus, order, CUDA_VISIBLE_DEVICES, _get_hint(gpus))
+    return found.replace(remarks=remarks + found.remarks)
 
 
 def _find_named_cuda(gpus: Devices, order: Devices | None, text: str) -> VisibleDevices:
@@ -232,23 +231,23 @@ def _find_named_cuda(gpus: Devices, order: Devices | None, text: str) -> Visible
     Which instance of MIG a UUID means that no file shows does not matter, if all of them are near the same
     CPUs: the variable keeps the UUID.
     """
-    words, where = _split_words(text), f"{CUDA_VISIBLE_DEVICES}={text}"
-    are_alike = len({(gpu.cpus, gpu.node) for gpu in _find_unnamed(gpus)}) < 2
+    words, unnamed = _split_words(text), _find_unnamed(gpus)
+    are_alike = len({(gpu.cpus, gpu.node) for gpu in unnamed}) < 2
     for word in (word for word in words if _get_form(word) == _get_form(words[0])):
         if order is None and read_index(word) is not None:
             reason = f"which GPU has index {word} is not known ({_get_hint(gpus)})"
-            return VisibleDevices(remarks=(f"{where}: {reason}",))
+            return _hide_all(CUDA_VISIBLE_DEVICES, text, reason)
         if _get_form(word) == "MIG-" and not are_alike and not _match(gpus, (), word):
             hint = "without --devices, ranks keep the variable; --near and --mask choose CPUs"
             reason = f"which GPU has the instance {word} is not known ({hint})"
-            return VisibleDevices(remarks=(f"{where}: {reason}",))
+            return _hide_all(CUDA_VISIBLE_DEVICES, text, reason)
     found: list[Device] = []
     for word in words:
         gpu = _match(gpus, order or (), word)
         if gpu is None and _get_form(word) == "MIG-":
-            gpu = next((unnamed for unnamed in _find_unnamed(gpus) if unnamed not in found), None)
+            gpu = next((instance for instance in unnamed if instance not in found), None)
         if gpu in found or word in words[: len(found)]:
-            return VisibleDevices(remarks=(f"{where}: CUDA hides all GPUs, as '{word}' repeats a GPU",))
+            return _hide_all(CUDA_VISIBLE_DEVICES, text, f"CUDA hides all GPUs, as '{word}' repeats a GPU")
         if gpu is None or _get_form(word) != _get_form(words[0]):
             break
         found.append(gpu)
@@ -283,21 +282,8 @@ def _find_rocm_devices(accessible: Devices, env: Env, *, alone: bool) -> Visible
     text = env.get(ROCR_VISIBLE_DEVICES)
     numbered = _find_order(accessible) or sort_by_address(accessible)
     gpus, remarks = _narrow_to_slurm(accessible, numbered, text, env)
-    order, hint = _find_order(gpus), "name GPUs by their UUIDs, which rocminfo shows"
-    if text is None:
-        found = _find_all(gpus, order, ROCR_VISIBLE_DEVICES, hint)
-    else:
-        named: list[Device] = []
-        words = _split_words(text)
-        for word in words:
-            if order is None and read_index(word) is not None:
-                reason = f"which GPU has index {word} is not known ({hint})"
-                return VisibleDevices(remarks=(*remarks, f"{ROCR_VISIBLE_DEVICES}={text}: {reason}"))
-            gpu = _match(gpus, order or (), word)
-            if gpu is None or gpu in named:
-                break
-            named.append(gpu)
-        found = _make_named(named, text, ROCR_VISIBLE_DEVICES, _find_uuids(gpus))
+    order = _find_order(gpus)
+    found = _find_named_rocm(gpus, order, text)
     for_hip = (HIP_VISIBLE_DEVICES, *((CUDA_VISIBLE_DEVICES,) if alone else ()))
     hip = next((name for name in for_hip if env.get(name)), "")
     opencl = "" if env.get(GPU_DEVICE_ORDINAL) == text else GPU_DEVICE_ORDINAL  # Slurm sets both
@@ -306,6 +292,22 @@ def _find_rocm_devices(accessible: Devices, env: Env, *, alone: bool) -> Visible
         later = _count(found.devices if text is not None else order, counted, env)
         found = later.replace(remarks=found.remarks + later.remarks)
     return found.replace(remarks=remarks + found.remarks)
+
+
+def _find_named_rocm(gpus: Devices, order: Devices | None, text: str | None) -> VisibleDevices:
+    """Return the GPUs that ROCR_VISIBLE_DEVICES names, in its order; all if it is not set."""
+    hint = "name GPUs by their UUIDs, which rocminfo shows"
+    if text is None:
+        return _find_all(gpus, order, ROCR_VISIBLE_DEVICES, hint)
+    named: list[Device] = []
+    for word in _split_words(text):
+        if order is None and read_index(word) is not None:
+            return _hide_all(ROCR_VISIBLE_DEVICES, text, f"which GPU has index {word} is not known ({hint})")
+        gpu = _match(gpus, order or (), word)
+        if gpu is None or gpu in named:
+            break
+        named.append(gpu)
+    return _make_named(named, text, ROCR_VISIBLE_DEVICES, _find_uuids(gpus))
 
 
 def _count(left: Devices | None, variables: Sequence[str], env: Env) -> VisibleDevices:
@@ -317,8 +319,8 @@ def _count(left: Devices | None, variables: Sequence[str], env: Env) -> VisibleD
     """
     if left is None:
         remedy = f"set {ROCR_VISIBLE_DEVICES} to UUIDs, which rocminfo shows"
-        where = f"{variables[0]}={env[variables[0]]}"
-        return VisibleDevices(remarks=(f"{where}: the order of the GPUs is not known ({remedy})",))
+        reason = f"the order of the GPUs is not known ({remedy})"
+        return _hide_all(variables[0], env[variables[0]], reason)
     named: dict[str, dict[Device, str]] = {}
     for name in variables:
         own = named[name] = {}
@@ -350,7 +352,6 @@ _WITH_TILES = ("0bd", "0b6")
 
 
 def _find_level_zero_devices(accessible: Devices, env: Env) -> VisibleDevices:
-    """Return the visible GPUs."""
     text = env.get(ZE_AFFINITY_MASK, "").strip()
     counts_tiles = env.get(_HIERARCHY, "").upper() != "COMPOSITE"
     has_tiles = any(gpu.product.startswith(_WITH_TILES) for gpu in accessible)
