@@ -27,8 +27,8 @@ def make_device_variables(
 ) -> Variables:
     """Return the variables that give a rank its devices; none without devices.
 
-    `base` is the environment that the rank inherits. It is read if the request does not say what is visible.
-    With `keep_env`, the rank keeps the variables of vendors and libraries in it.
+    `base` is the environment that the rank inherits: it says which devices are visible if the request does
+    not. With `keep_env`, the rank keeps the variables of vendors and libraries in it.
     """
     if not placement.devices:
         return {}

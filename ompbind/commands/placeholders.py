@@ -131,7 +131,6 @@ def _parse(text: str, names: tuple[str, ...], *, is_command: bool) -> tuple[str 
 
 
 def _make_error(form: re.Match[str], names: Collection[str]) -> PositionError:
-    """Return what is wrong with a placeholder, and what to write instead."""
     shown, name = form[0], form["name"]
     known = ", ".join(f"{{{name}}}" for name in names if name != OF_GROUP)
     literal = f"for the text {shown}, write {{{shown}}}"

@@ -44,11 +44,11 @@ TCP, HTTP, TEXT, EXEC = "tcp:", "http:", "text:", "exec:"
 class RankCommand(Record):
     """All that is needed to start one rank.
 
-    `argv` is the whole command, with the words of a wrapper. `env` is its whole environment. `directory` is
-    the working directory, "" for the caller's. `cpus` is the affinity mask, None where the system cannot set
-    one. The rank starts on the CPU `first`, where it stays if this CPU is isolated; None leaves this to the
-    kernel. `memory` is the memory policy, None if it is inherited. In a run with groups, `group` is the group
-    of the rank, `group_rank` its number there, and `ready` says when it is ready, "" for at once.
+    `argv` is the whole command, `env` its whole environment, `directory` the working directory, "" for the
+    caller's. `cpus` is the affinity mask, None where the system cannot set one. The rank starts on the CPU
+    `first`, where it stays if this CPU is isolated; None leaves this to the kernel. `memory` is the memory
+    policy, None if it is inherited. In a run with groups, `group` is the group of the rank, `group_rank` its
+    number there, and `ready` says when it is ready, "" for at once.
     """
 
     rank: int
@@ -99,10 +99,9 @@ def make_command(plan: Plan, identity: RankIdentity, spec: RunSpec) -> RankComma
 def make_unbound_commands(sizes: Sequence[int], spec: RunSpec, allowed: CpuSet) -> list[RankCommand]:
     """Return the commands of ranks without a plan: they inherit the environment and the affinity mask.
 
-    `sizes` has the number of ranks of each group, or of a run without groups. Each gets the variables of the
-    user and its number in the run, so that ranks can divide their work, but no variable of a plan: each may
-    use all devices of the caller. The placeholder {cpus} stands for all `allowed` CPUs, {threads} for their
-    number.
+    `sizes` has the number of ranks of each group. Each gets the variables of the user and its number in the
+    run, but no variable of a plan: each may use all devices of the caller. The placeholder {cpus} stands for
+    all `allowed` CPUs, {threads} for their number.
     """
     placement = Placement(rank=0, cpus=tuple(allowed), threads=len(allowed))
     cpus = dict.fromkeys((own.name for own in spec.groups), str(allowed))

@@ -74,10 +74,9 @@ class Mask(Record):
 
     @property
     def canonical(self) -> Mask:
-        """The mask in canonical form: masks with the same meaning have equal canonical forms.
+        """The mask in canonical form, without text and positions: equal for masks of equal meaning.
 
-        It has no text and no positions. In each part adjacent numbers are one item, nothing is named twice,
-        and exclusions are last, those by number first.
+        In each part adjacent numbers are one item, nothing is named twice, and exclusions are last.
         """
         parts = tuple(tuple(_make_canonical(part)) for part in self.parts)
         return Mask(text="", word=self.word, parts=parts)
@@ -117,7 +116,6 @@ def _split_span(text: str, span: TextSpan, separator: str) -> list[TextSpan]:
 
 
 def _is_hex(token: str) -> bool:
-    """Return whether an item is a hexadecimal mask, or the first word of one."""
     return token.removeprefix("^").lstrip()[:2].lower() == "0x"
 
 
@@ -220,7 +218,6 @@ def _read_number(text: str, span: TextSpan) -> int:
 
 
 def _quote(text: str, span: TextSpan) -> str:
-    """Quote the wrong text, shortened if it is long: the mark shows where it is."""
     token = text[span[0] : span[1]]
     return repr(token if len(token) <= 40 else f"{token[:37]}...")
 

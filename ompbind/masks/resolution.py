@@ -102,7 +102,6 @@ def _resolve_part(mask: Mask, items: tuple[Item, ...], usable: UsableCpus) -> Re
 
 
 def _find_unusable(mask: Mask, item: Item, cpus: CpuSet, usable: UsableCpus) -> Iterator[MaskError]:
-    """Yield an error for each reason why CPUs cannot be used: absent, offline, not allowed, occupied."""
     machine = usable.machine
     not_allowed = "not allowed: outside the affinity mask or cgroup that ompbind was started in"
     for unusable, verbs, reason in (

@@ -38,11 +38,7 @@ from ompbind.planning.strategies import STRATEGIES, Strategy, check_strategy
 
 
 def place_ranks(draft: Draft) -> Draft:
-    """Add a placement for every rank, with its CPUs, its service CPUs and its reserved CPUs.
-
-    Raises PlanError or MaskError if a rank would have no core, or would use or reserve CPUs of another rank,
-    or would have more threads than --cores allows.
-    """
+    """Add a placement for every rank, with its CPUs, its service CPUs and its reserved CPUs."""
     if draft.cpus_by_rank:
         _check_overlap(draft)
     if draft.request.devices:
@@ -132,7 +128,6 @@ def _place_by_strategy(draft: Draft) -> list[Placement]:
 
 
 def _put_compute_first(request: Request, share: Cores) -> Rows:
-    """Return the cores of a rank with those that compute first, then service and reserved cores."""
     others = request.other_cores
     return take_cores(share, RequestedCores(compute=max(1, len(share.rows) - others), service=others))
 
@@ -142,7 +137,7 @@ def _make_placement(
 ) -> Placement:
     """Return the placement of a rank on its cores: first its compute cores, then service and reserved cores.
 
-    Its service CPUs are all CPUs of its service cores that the mask, or the part of this rank, names.
+    Its service CPUs are all CPUs of its service cores that the mask, or its part of the mask, names.
     """
     kept_cores = len(rows) - reserve
     used_cores = kept_cores - draft.request.service_cores
@@ -176,10 +171,7 @@ def _find_requested(
 
 
 def _reserve_cores(draft: Draft, rows: list[int]) -> tuple[list[int], CpuSet]:
-    """Return the cores without --reserve-total cores, and all free CPUs of these.
-
-    They are the last core of each NUMA node in turn.
-    """
+    """Return the cores without --reserve-total cores, the last of each node in turn, and CPUs of these."""
     wanted, ranks, cores = draft.request.reserve_total, draft.request.ranks or 1, len(rows)
     if wanted >= cores:
         reserve, usable = count(wanted, "core"), count(cores, "usable core")
@@ -217,10 +209,7 @@ def divide_service(request: Request, ranks: int) -> list[int]:
 
 
 def use_whole_service_cores(request: Request) -> Request:
-    """Return a request with service cores instead of service CPUs, if ranks request a number of cores.
-
-    Service cores come on top of these cores: each rank gets as many as it would have service CPUs.
-    """
+    """Return a request with service cores on top of the requested cores, instead of service CPUs."""
     requests_cores = request.cores or (request.threads and STRATEGIES[request.effective_strategy].sized)
     if not (request.has_service_cpus and requests_cores) or request.names_each_rank:
         return request
@@ -233,8 +222,7 @@ def _take_service_cpus(
 ) -> Iterator[Placement]:
     """Yield the placements with the highest CPUs of each rank as its service CPUs.
 
-    If ranks are `overlapping`, all have the same CPUs, and so the same service CPUs. Raises PlanError if a
-    rank would have no CPU that computes, unless service CPUs are optional.
+    If ranks are `overlapping`, all have the same CPUs, and so the same service CPUs.
     """
     numbers = divide_service(request, len(placements))
     if overlapping:
@@ -262,7 +250,6 @@ def _place_on_shared_cores(
     """Place more ranks than cores: cores with several ranks split their hardware threads evenly.
 
     Every core gets one rank before any core gets two, and no rank has CPUs of two cores.
-    Raises PlanError for more ranks than CPUs, unless ranks may share CPUs.
     """
     request = draft.request
     if draft.avoided:  # other runs may be the only reason
@@ -305,10 +292,9 @@ def _place_on_shared_cores(
 
 
 def _count_ranks_per_core(capacities: Sequence[int], ranks: int) -> list[int]:
-    """Return how many ranks each core gets: one more per round for every core with a free hardware thread.
+    """Return how many ranks each core gets: one more per round, while it has a hardware thread.
 
-    `capacities` are the hardware threads of each core; their sum must be at least `ranks`. If the last round
-    has fewer ranks than cores, its ranks are spread evenly over the cores.
+    If the last round has fewer ranks than cores, its ranks are spread evenly over the cores.
     """
     counts = [0] * len(capacities)
     while (left := ranks - sum(counts)) > 0:

@@ -25,9 +25,8 @@ def apply_job_cpus(machine: Machine, request: Request) -> Request:
     """Return the request with its number of CPUs of the job only if that limits the plan.
 
     Batch systems without cpusets let a job run on all CPUs of a machine, also on the CPUs of other jobs.
-    Bound ranks could share CPUs with another job while other CPUs are idle. So these ranks are not bound, and
-    have as many threads as the job may use CPUs. A mask, or --avoid, says that the user knows better. Raises
-    PlanError for more ranks than CPUs.
+    Ranks that are bound could share CPUs with another job while other CPUs are idle: so they are not bound,
+    and have as many threads as the job may use CPUs. A mask, or --avoid, says that the user knows better.
     """
     job = request.job_cpus
     if job is None:
@@ -67,13 +66,10 @@ def apply_job_cpus(machine: Machine, request: Request) -> Request:
 class Draft:
     """What is decided about the ranks of one request: the CPUs that it may use; later steps add the rest.
 
-    `runs` are the other live runs. `avoided` are the CPUs of the cores that they occupy, if the request
-    avoids them, `taken` the CPUs that other groups of the run have. Raises MaskError if the mask does not fit
-    the machine, PlanError if no CPU is left.
-
-    `cpus` are the CPUs that the request may use, in the order in which ranks get them. `cpus_by_rank` are the
-    CPUs of each rank, if the mask has a part for each. `devices` are the devices of each rank, empty if ranks
-    get none.
+    `avoided` are the CPUs of the cores that the other live runs (`runs`) occupy, if the request avoids them,
+    `taken` the CPUs that other groups have. `cpus` are in the order in which ranks get them; `cpus_by_rank`
+    has the CPUs of each rank, if the mask has a part for each. `devices` of each rank are empty if ranks get
+    none.
     """
 
     def __init__(
@@ -154,10 +150,7 @@ class Draft:
         raise PlanError(f"no {kind}core{where} is {self.usable.state}", hint=hint)
 
     def _resolve_parts(self, mask: Mask, of_kind: CpuSet, near: CpuSet) -> tuple[tuple[int, ...], ...]:
-        """Return the CPUs of each part that are `near` and of the requested kind; note what is dropped.
-
-        Raises MaskError if the mask has several parts, but not one for each rank.
-        """
+        """Return the CPUs of each part that are `near` and of the requested kind; note what is dropped."""
         request, kind = self.request, self.request.core_kind
         parts, dropped = resolve_mask(mask, self.usable, allow_partial=request.allow_partial)
         self.notes += [

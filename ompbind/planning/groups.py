@@ -36,10 +36,7 @@ def naming(request: Request) -> Iterator[None]:
 
 
 def prepare(machine: Machine, requests: Sequence[Request]) -> list[Request]:
-    """Return the requests with what they divide: the CPUs that a batch system allows, and devices.
-
-    Raises RequestError if a group has no name, or if two groups have the same name.
-    """
+    """Return the requests with what they divide: the CPUs that a batch system allows, and devices."""
     names = [request.group for request in requests]
     for name in names or [""]:
         if not name:
@@ -89,7 +86,6 @@ def _divide_devices(machine: Machine, requests: Sequence[Request]) -> list[Reque
 
 
 def _hide_devices(machine: Machine, request: Request, others: Collection[str], kind: str) -> Request:
-    """Return the request of a group that does not see the devices of others."""
     visible = find_usable_devices(machine, request)
     own = tuple(device for device in visible.devices if device.name not in others)
     remark = f"other groups have {count(len(others), kind.upper())}"
@@ -130,10 +126,9 @@ def find_taken(machine: Machine, request: Request, earlier: Iterable[Draft]) -> 
 def divide_rest(
     machine: Machine, requests: Sequence[Request], avoided: CpuSet, taken: CpuSet
 ) -> dict[int, CpuSet]:
-    """Return the CPUs of each group that gets a part of what is left, by its index.
+    """Return the CPUs of each group that gets a part of what is left, by its index, as whole cores.
 
-    Groups that can use the same CPUs have equal parts of them, as whole cores. Raises PlanError, which names
-    the groups, if these are more than CPUs are left.
+    Groups that can use the same CPUs have equal parts of them.
     """
     groups: dict[CpuSet, list[int]] = {}  # the groups that can use the same CPUs
     for index, request in enumerate(requests):

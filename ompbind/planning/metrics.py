@@ -18,8 +18,7 @@ from ompbind.record import Record
 class Boundary(Record):
     """The domain boundaries of one level; `crossing` ranks are split although they would fit in one domain.
 
-    `touched` is the number of domains that a rank uses, summed over all ranks. CPUs in no domain count as
-    one domain more.
+    `touched` is the number of domains that each rank uses, summed up; CPUs in no domain are one more.
     """
 
     level: Level
@@ -28,12 +27,12 @@ class Boundary(Record):
 
 
 class Metrics(Record):
-    """The metrics of one plan.
+    """The metrics of one plan, as numbers of cores or ranks.
 
     `idle` are usable cores without a rank, `shared` cores with several ranks. `smallest` and `largest` are
-    the cores of the smallest and of the largest rank. `mixed` are ranks with cores of several kinds.
-    `borders` has every level with a domain of several cores, most important first. `device_distances` has
-    the largest NUMA distance of each rank from its devices, None if unknown; empty without devices.
+    the cores of one rank. `mixed` are ranks with cores of several kinds. `borders` has every level with a
+    domain of several cores, most important first. `device_distances` has the largest NUMA distance of each
+    rank from its devices, None if unknown; empty without devices.
     """
 
     idle: int

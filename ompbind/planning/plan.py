@@ -72,14 +72,12 @@ class MemoryPolicy(Record):
 class Placement(Record):
     """What one rank gets; `cpus` are in thread order, `places` are empty if OpenMP should not bind threads.
 
-    `places_text` are the places as the value of OMP_PLACES. `threads` are the threads of the rank, which its
-    `processes` divide.
-
-    `service_cpus` are CPUs that the rank has besides: no OpenMP worker runs there. `reserved` are the CPUs of
-    cores that --reserve takes from this rank: no rank may use them. `nodes` are the NUMA nodes of `cpus`.
-    `memory_nodes` are the nodes with allowed memory (cpuset.mems) among them, with each node without memory
-    replaced by the nearest nodes that have memory; if none is allowed, the nearest allowed nodes. `memory` is
-    the policy that the rank starts with, None if it inherits one.
+    `places_text` are the places as the value of OMP_PLACES. `processes` divide the `threads` of the rank. No
+    OpenMP worker runs on its `service_cpus`. `reserved` are the CPUs of cores that --reserve takes from this
+    rank: no rank may use them. `nodes` are the NUMA nodes of `cpus`. `memory_nodes` are the nodes with
+    allowed memory (cpuset.mems) among them, with each node without memory replaced by the nearest nodes that
+    have memory; if none is allowed, the nearest allowed nodes. `memory` is the policy that the rank starts
+    with, None if it inherits one.
     """
 
     rank: int
@@ -131,11 +129,10 @@ def find_first_cpu(machine: Machine, placement: Placement) -> int | None:
 class Plan(Record):
     """All placements of one request on one machine; `idle` are free CPUs that are neither used nor reserved.
 
-    `occupied` are the other live runs on the machine. `avoided` are the CPUs of the cores that they occupy,
-    if the request avoids them. `binding` is how the threads of all ranks are bound.
-
-    Of a run with groups, `groups` are the plans of the groups, whose ranks are counted from 0 in each group;
-    `placements` are the ranks of all groups, counted through, and `request` is that of the first group.
+    `occupied` are the other live runs, and `avoided` the CPUs of their cores, if the request avoids them.
+    `binding` is how the threads of all ranks are bound. Of a run with groups, `groups` are the plans of the
+    groups, whose ranks are counted from 0 in each group; `placements` are the ranks of all groups, counted
+    through, and `request` is that of the first group.
     """
 
     machine: Machine

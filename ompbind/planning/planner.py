@@ -114,10 +114,7 @@ def _check_request(request: Request) -> None:
 
 
 def _make_draft(machine: Machine, request: Request, runs: Sequence[LiveRun], taken: CpuSet = EMPTY) -> Draft:
-    """Choose the CPUs of the ranks of a request, none that are `taken`.
-
-    If this fails because of other runs, the error says which CPUs they use.
-    """
+    """Choose CPUs for ranks, none that are `taken`; errors because of other runs say what they use."""
     request = apply_job_cpus(machine, request)
     check_runtimes(request)
     in_cores = use_whole_service_cores(request)
@@ -223,10 +220,7 @@ def make_thread_counts(cpus: Sequence[int], quota: float) -> list[int]:
 
 
 def _add_runs(plan: Plan, draft: Draft) -> Plan:
-    """Return a plan with the other live runs, and with its idle CPUs.
-
-    Raises PlanError if other runs use CPUs of a plan with --exclusive.
-    """
+    """Return a plan with the other live runs, and its idle CPUs; raises PlanError because of --exclusive."""
     machine, runs, avoided = draft.machine, draft.runs, draft.avoided
     shared = find_shared_cpus(machine, runs, plan.used | plan.reserved)
     if shared and plan.request.sharing is Sharing.EXCLUSIVE:
@@ -239,10 +233,7 @@ def _add_runs(plan: Plan, draft: Draft) -> Plan:
 
 
 def _add_notes(plan: Plan, notes: Iterable[Note] = ()) -> Plan:
-    """Return a plan with its memory policies and notes.
-
-    Raises PlanError if it is not what --strict requires.
-    """
+    """Return a plan with its memory policies and notes; raises PlanError because of --strict."""
     plan = plan if plan.groups else add_policies(plan)  # its groups have them already
     plan = plan.replace(notes=(*notes, *explain(plan)))
     failures = [note.text for note in plan.notes if note.code in REFUSED_IF_STRICT]

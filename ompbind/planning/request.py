@@ -284,7 +284,6 @@ class Request(Record):
 
 
 def _find_contradictions(request: Request) -> tuple[tuple[object, str, str], ...]:
-    """Return whether each contradiction is in a request, its message, and what to use instead."""
     smt, nodes, chooses = request.smt, request.nodes, "gives each rank all CPUs"
     if request.names_each_rank:
         chooses = "gives each rank its CPUs"
@@ -337,7 +336,6 @@ _FIELD_WORDS = {"sibling": ("first", "last"), "core_kind": (*CORE_KIND_NAMES, "a
 
 
 def _check_values(request: Request) -> None:
-    """Raise RequestError for a number that is too low, a field of a wrong type, or an unknown word."""
     values = request.as_dict()
     for name, least in _LEAST.items():
         if values[name] is not None and values[name] < least:

@@ -33,8 +33,8 @@ from ompbind.programs.libraries import LIBRARY_KINDS, DetectedLibrary, Detection
 def find_runtimes(request: Request) -> tuple[Library, ...]:
     """Return the OpenMP runtimes that the binding must work with, surest first; empty if none is known.
 
-    If the request names a runtime, only libraries of this runtime are returned: the detected libraries, or a
-    library of unknown version if none was detected.
+    If the request names a runtime, they are the detected libraries of this runtime, or one of unknown
+    version.
     """
     found = tuple(detected.library for detected in request.workload.runtimes()) if request.workload else ()
     if request.omp_runtime is None:
@@ -50,10 +50,7 @@ def find_certain_runtimes(request: Request) -> list[DetectedLibrary]:
 
 
 def find_fork_unsafe(request: Request) -> tuple[OmpRuntime, int] | None:
-    """Return a runtime that a rank may load and whose forked children crash if it has places; None if none.
-
-    If there are several, it is the oldest, as (runtime, version).
-    """
+    """Return the oldest (runtime, version) that may be loaded and breaks forked children if it has places."""
     versions = ((library.family, library.version) for library in find_runtimes(request))
     known = ((family, version) for family, version in versions if family and version)
     unsafe = ((family, version) for family, version in known if not family.forks_safely(version))
@@ -79,8 +76,8 @@ def choose_binding(request: Request) -> Binding:
 def choose_bind(machine: Machine, request: Request, placements: Sequence[Placement]) -> Bind:
     """Return the binding mode: Bind.THREAD where the kernel does not move threads, if the user named none.
 
-    Forked children would crash in some runtimes, which keep Bind.RANK; several processes of a rank would
-    bind their threads to the same places.
+    Forked children would crash in some runtimes, and several processes of a rank would bind their threads to
+    the same places: they keep Bind.RANK.
     """
     is_open = request.bind is Bind.RANK and not request.bind_given
     is_open = is_open and request.threads != 1 and request.processes_per_rank == 1
@@ -89,10 +86,7 @@ def choose_bind(machine: Machine, request: Request, placements: Sequence[Placeme
 
 
 def _may_support_reset(request: Request) -> bool:
-    """Return whether a runtime that supports KMP_AFFINITY=reset is, or may be, loaded.
-
-    It restores the affinity mask of the initial thread after each parallel region.
-    """
+    """Return whether a runtime may be loaded that resets the mask of the initial thread after regions."""
     runtimes = find_runtimes(request)
     certain = [known.library for known in find_certain_runtimes(request) if known.library in runtimes]
     libraries = certain or runtimes
@@ -100,7 +94,6 @@ def _may_support_reset(request: Request) -> bool:
 
 
 def _explain_detection(detected: DetectedLibrary) -> str:
-    """Return why a runtime is expected: "preloaded", "needed by app", "found in torch"."""
     if detected.method is DetectionMethod.PRELOADED:
         return "preloaded"
     verb = "needed by" if detected.method is DetectionMethod.NEEDED else "found in"
@@ -158,7 +151,6 @@ def explain_runtime(plan: Plan) -> Iterator[Note]:
 
 
 def _render_runtimes(request: Request, workload: Workload) -> str:
-    """Return the runtimes, and for each how it was found; or why none is known."""
     if request.omp_runtime is not None:
         return f"{find_runtimes(request)[0].kind.label} (--omp-runtime)"
     sources: dict[str, list[str]] = {}
@@ -182,7 +174,6 @@ def _render_runtimes(request: Request, workload: Workload) -> str:
 
 
 def _render_binding(plan: Plan) -> str:
-    """Return how OpenMP threads are bound, and why they are bound in this way."""
     request, syntax = plan.request, plan.binding.syntax
     fork_unsafe = find_fork_unsafe(request)
     if syntax is BindingSyntax.UNBOUND and request.effective_bind is not Bind.NONE and fork_unsafe:

@@ -54,10 +54,7 @@ Devices = tuple[Device, ...]
 
 
 def add_devices(draft: Draft) -> None:
-    """Set the devices of each rank, and the number of ranks if that was open: one for each device.
-
-    Raises PlanError if requested devices are not visible, or are too few.
-    """
+    """Set the devices of each rank, and the number of ranks if that was open: one for each device."""
     request = draft.request
     main, others = select_devices(draft.machine, request)
     each = request.devices_per_rank or 1
@@ -75,10 +72,7 @@ def add_devices(draft: Draft) -> None:
 
 
 def _divide(machine: Machine, devices: Devices, request: Request) -> list[Devices]:
-    """Return the devices of each rank on this machine, also outside the plan: equal blocks, or of K devices.
-
-    With --share-devices, there can be fewer blocks than ranks. Raises PlanError for too few devices.
-    """
+    """Return the devices of each rank on this machine, also outside the plan: equal blocks, or of K."""
     ranks, each = (request.ranks or 1) + request.outside_device_ranks, request.devices_per_rank
     blocks = min(ranks, len(devices) // (each or 1))
     if blocks < (1 if request.share_devices else ranks):
@@ -119,8 +113,7 @@ def _assign_nearest(
     """Return the nearest of the other devices for each rank: K, or as many as all ranks can have.
 
     Without K, a rank gets no device that is farther than its nearest one. A device has one rank, or with
-    --share-devices as few ranks as possible. Close pairs of ranks and devices are made first. Raises
-    PlanError for too few devices.
+    --share-devices as few ranks as possible. Close pairs of ranks and devices are made first.
     """
     ranks = len(groups)
     each = request.devices_per_rank or max(1, len(others) // ranks)
@@ -184,10 +177,7 @@ def exchange_cpus(draft: Draft, placements: Sequence[Placement]) -> list[Placeme
 
 
 def divide_near(draft: Draft, cores: Cores, requested: RequestedCores | None) -> list[Rows]:
-    """Return the cores of each rank, near its devices; the strategy divides cores among equal ranks.
-
-    A rank that a launcher has bound keeps its CPUs.
-    """
+    """Return the cores of each rank, near its devices, unless a launcher has bound the rank."""
     request, near = draft.request, None
 
     def divide(part: Cores, ranks: int) -> list[Rows]:
@@ -201,10 +191,7 @@ def divide_near(draft: Draft, cores: Cores, requested: RequestedCores | None) ->
 
 
 class _RankGroup(Record):
-    """Ranks with the same locality: `usable` are the cores that they may get, `near` the preferred ones.
-
-    Cores are rows of the table of the machine.
-    """
+    """Ranks with the same locality, and cores as rows: `usable`, and the `near` ones, which are preferred."""
 
     ranks: tuple[int, ...]
     near: frozenset[int]
@@ -219,10 +206,9 @@ def divide_near_devices(
     *,
     is_exact: bool = False,
 ) -> list[Rows] | None:
-    """Return the cores of each rank, near its devices as far as the cores suffice.
+    """Return the cores of each rank, near its devices as far as the cores suffice; None if they are too few.
 
-    `localities` have the CPUs that each rank should get, `needed` is the fewest cores of a rank; if it
-    `is_exact`, no rank gets more. Returns None if there are too few cores for all ranks.
+    `needed` is the fewest cores of a rank; if it `is_exact`, no rank gets more.
     """
     domains = [rows for level in cores.table.levels for rows in cores.domains(level)]
     around = [frozenset(rows) for rows in (*domains, cores.rows)]

@@ -43,8 +43,8 @@ def find_near(machine: Machine, device: Device) -> CpuSet:
 def find_locality(machine: Machine, devices: Sequence[Device], allowed: CpuSet) -> DeviceLocality:
     """Return the locality of some devices together, among `allowed` CPUs.
 
-    Devices that are near different CPUs have the CPUs of the smallest domain that contains all of these. A
-    device that is near unknown CPUs does not count.
+    Devices that are near different CPUs have the smallest domain around all of these. A device that is near
+    unknown CPUs does not count.
     """
     sets = [near for near in dict.fromkeys(find_near(machine, device) for device in devices) if near]
     if not sets:
@@ -64,10 +64,7 @@ def find_common_domain(machine: Machine, cpus: CpuSet) -> CpuSet:
 
 
 def _find_nearest(machine: Machine, near: CpuSet, allowed: CpuSet) -> CpuSet:
-    """Return the allowed CPUs of the NUMA nodes that are nearest to some CPUs.
-
-    Without known distances, return the allowed CPUs of the smallest domain around these CPUs that has some.
-    """
+    """Return the allowed CPUs of the nearest nodes, else of the smallest domain around that has some."""
     candidates = [node.number for node in machine.nodes if not node.cpus.isdisjoint(allowed)]
     found: dict[int, int] = {}
     for node in machine.nodes:
@@ -111,7 +108,7 @@ def find_named_locality(machine: Machine, word: str) -> DeviceLocality:
     """Return the locality of the device that a word names, among the allowed CPUs.
 
     A word is a name ("gpu:0", "mlx5_0"), a PCI address with or without its domain, or the beginning of a
-    UUID. Raises PlanError if it names no device or several, or if the CPUs near the device are not known.
+    UUID.
     """
     lower, devices = word.lower(), machine.devices
     by_address = [device for device in devices if device.address in (lower, f"0000:{lower}")]
@@ -144,7 +141,7 @@ def select_devices(machine: Machine, request: Request) -> tuple[tuple[Device, ..
     """Return the devices that decide the CPUs of ranks, and others: each rank gets the nearest of them.
 
     There are none if the request leaves this open and no GPU is visible. Network interfaces without RDMA
-    count only if no other is visible. Raises PlanError if no device of a requested kind is visible.
+    count only if no other is visible.
     """
     visible = find_usable_devices(machine, request)
     gpus = tuple(device for device in visible.devices if device.kind is DeviceKind.GPU)

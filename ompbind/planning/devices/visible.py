@@ -78,10 +78,7 @@ def _are_of_one_product(devices: Sequence[Device]) -> bool:
 
 
 def _find_order(devices: Devices) -> Devices | None:
-    """Return devices in the order in which their vendor numbers them; None if that is not known.
-
-    That order is recorded in `ordinal`, or it is the order of PCI addresses if all are of the same product.
-    """
+    """Return devices in the order of `ordinal`, or of addresses if all are of one product; or None."""
     ordinals = [device.ordinal for device in devices]
     if None not in ordinals and len(set(ordinals)) == len(ordinals):
         return tuple(sorted(devices, key=lambda device: device.ordinal or 0))
@@ -104,10 +101,7 @@ def _hide_all(variable: str, value: str, reason: str) -> VisibleDevices:
 
 
 def _match(gpus: Sequence[Device], order: Sequence[Device], word: str) -> Device | None:
-    """Return the GPU that an item names, by index or by the beginning of its UUID; None if it is invalid.
-
-    AMD's UUIDs are "GPU-" and 16 hexadecimal digits, in any case.
-    """
+    """Return the GPU that an item names, by index or by the beginning of its UUID; None if it is invalid."""
     index = read_index(word)
     if index is not None:
         return order[index] if index < len(order) else None
@@ -121,7 +115,6 @@ def _match(gpus: Sequence[Device], order: Sequence[Device], word: str) -> Device
 
 
 def _get_form(word: str) -> str:
-    """Return the form of an item: "GPU-", "MIG-" or "" for an index."""
     return word[:4] if word.startswith(("GPU-", "MIG-")) else ""
 
 
@@ -264,7 +257,6 @@ _RULES = {
 def _make_named(
     found: Sequence[Device], text: str, variable: str, uuids: Mapping[str, str]
 ) -> VisibleDevices:
-    """Return the GPUs that the first items of a variable name."""
     vendor, ignores = _RULES[variable]
     words = _split_words(text)
     rest = ",".join(words[len(found) :])
@@ -295,7 +287,6 @@ def _find_rocm_devices(accessible: Devices, env: Env, *, alone: bool) -> Visible
 
 
 def _find_named_rocm(gpus: Devices, order: Devices | None, text: str | None) -> VisibleDevices:
-    """Return the GPUs that ROCR_VISIBLE_DEVICES names, in its order; all if it is not set."""
     hint = "name GPUs by their UUIDs, which rocminfo shows"
     if text is None:
         return _find_all(gpus, order, ROCR_VISIBLE_DEVICES, hint)
