@@ -8,6 +8,7 @@ options are read.
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, combinations, product, zip_longest
+from math import prod
 from typing import TypeAlias
 
 from ompbind.cpuset import count
@@ -49,32 +50,23 @@ def parse_variation(text: str) -> tuple[VariedText, ...]:
     if not (key.strip() and equals):
         wrong = f"{key.strip()} has no values" if key.strip() else "the option is missing"
         raise PositionError(wrong, text=text, span=(0, len(key)), hint=_HINT)
-    found = tuple(
-        VariedText(key=key.strip(), text=value, span=span)
-        for value, span in _split(values, len(key) + len(equals))
-    )
-    seen: set[str] = set()
-    for value in found:
-        if not value.text:
-            raise PositionError(f"a value of {value.key} is missing", text=text, span=value.span, hint=_HINT)
-        if value.text in seen:
-            message = f"{value.key} has the value {value.text} twice"
-            raise PositionError(message, text=text, span=value.span, hint="write each value once")
-        seen.add(value.text)
-    return found
-
-
-def _split(values: str, start: int) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield each value without spaces around it, and its range in the whole text; `start` is the first."""
     separator = ";" if ";" in values else ","
     parts = values.split(separator)
     if separator == ";" and not parts[-1].strip():
         parts.pop()
+    found: dict[str, VariedText] = {}
+    start = len(key) + len(equals)
     for part in parts:
-        value = part.strip()
-        first = start + len(part) - len(part.lstrip())
-        yield value, (first, first + len(value))
+        value, first = part.strip(), start + len(part) - len(part.lstrip())
+        span = (first, first + len(value))
+        if not value:
+            raise PositionError(f"a value of {key.strip()} is missing", text=text, span=span, hint=_HINT)
+        if value in found:
+            message = f"{key.strip()} has the value {value} twice"
+            raise PositionError(message, text=text, span=span, hint="write each value once")
+        found[value] = VariedText(key=key.strip(), text=value, span=span)
         start += len(part) + len(separator)
+    return tuple(found.values())
 
 
 def make_combinations(variations: Variations) -> tuple[Choices, ...]:
@@ -83,9 +75,7 @@ def make_combinations(variations: Variations) -> tuple[Choices, ...]:
     Raises RequestError for more than LIMIT combinations.
     """
     axes: Sequence[list[tuple[str, str]]] = [[(key, text) for text in texts] for key, texts in variations]
-    number = 1
-    for axis in axes:
-        number *= len(axis)
+    number = prod(map(len, axes))
     if number > LIMIT:
         hint = "vary fewer options at once, or fewer values"
         raise RequestError(f"--vary: {number} combinations are more than the limit of {LIMIT}", hint=hint)

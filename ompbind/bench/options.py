@@ -6,7 +6,7 @@ The values of --vary are read by the readers of the options that they are for.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ompbind.bench.candidates import VariedText, parse_variation
+from ompbind.bench.candidates import parse_variation
 from ompbind.bench.export import EXPORTS
 from ompbind.bench.metrics import read_pattern
 from ompbind.cli import COMPARING, CONFIGURATION, MEASURING, OUTPUT
@@ -97,7 +97,7 @@ def check_variations(sources: Sources) -> None:
 
 
 def _check_text(text: str, options: Mapping[str, Option]) -> Option:
-    """Return the option of a text of --vary; raises PositionError."""
+    """Return the option of a text of --vary; raises PositionError, also for a value that it refuses."""
     varied = parse_variation(text)
     try:
         option = find_varied(varied[0].key, options)
@@ -105,25 +105,18 @@ def _check_text(text: str, options: Mapping[str, Option]) -> Option:
         span = (0, len(text.partition("=")[0]))
         raise PositionError(error.message, text=text, span=span, hint=error.hint) from None
     for value in varied:
-        _check_value(option, value, text)
+        start, stop = value.span
+        try:
+            make_choice_words((option.key, value.text), {option.name: option})
+        except (PositionError, OptionError) as error:
+            hint = error.hint
+            if isinstance(error, PositionError):
+                start, stop = start + error.span[0], start + error.span[1]
+            elif word := suggest_word(value.text, option.words):
+                hint = hint or f"did you mean '{word}'?"
+            message = f"{option.key}: {error.message}"
+            raise PositionError(message, text=text, span=(start, stop), hint=hint) from None
     return option
-
-
-def _check_value(option: Option, value: VariedText, text: str) -> None:
-    """Raise PositionError for a value that its option does not accept."""
-    start, stop = value.span
-    hint = ""
-    try:
-        make_choice_words((option.key, value.text), {option.name: option})
-        return
-    except PositionError as error:
-        start, stop = (start + error.span[0], start + error.span[1])
-        message, hint = error.message, error.hint
-    except OptionError as error:
-        message = error.message
-        word = suggest_word(value.text, option.words)
-        hint = error.hint or (word and f"did you mean '{word}'?")
-    raise PositionError(f"{option.key}: {message}", text=text, span=(start, stop), hint=hint)
 
 
 def find_varied(key: str, options: Mapping[str, Option]) -> Option:
@@ -210,13 +203,6 @@ def render_run_words(sources: Sources) -> tuple[str, ...]:
     return render_words(sources, found)
 
 
-def render_command(parts: Sequence[Settings]) -> tuple[str, ...]:
-    """Return the words after the first `--`: the command, and the options and commands of further groups."""
-    first, *others = parts
-    further = (word for part in others for word in (":", *render_run_words(part.sources), "--", *part.words))
-    return (*first.words, *further)
-
-
 def render_words(sources: Sources, options: Iterable[Option]) -> tuple[str, ...]:
     """Return the words of the command line that give some options the values that they have."""
     return tuple(word for option in options for word in _render_option(option, sources))
@@ -259,12 +245,6 @@ def _read_variation(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
     return ((values[0].key, tuple(value.text for value in values)),)
 
 
-def _read_pattern(text: str) -> tuple[str, ...]:
-    """Read the regular expression of a metric, whose first group is the number, as the only item."""
-    read_pattern(text)
-    return (text,)
-
-
 def _read_time(text: str) -> float:
     """Read a time that is longer than 0."""
     seconds = read_seconds(text)
@@ -304,8 +284,8 @@ BENCH_OPTIONS = (
            number=True, metavar="PART", help="A smaller difference does not matter: 2% or 0.02"),
     Option("--seed", section=COMPARING, verbs=BENCH, read=at_least(0), number=True, metavar="N",
            is_setting=False, help="Seed of the random order within rounds", default_help="random"),
-    Option("--metric", section=MEASURING, verbs=BENCH, read=_read_pattern, multiple=True,
-           metavar="REGEX", everyday=True,
+    Option("--metric", section=MEASURING, verbs=BENCH, read=lambda text: (read_pattern(text).pattern,),
+           multiple=True, metavar="REGEX", everyday=True,
            help="Compare a number in the output, of the slowest rank: 'time: ([0-9.]+)'",
            default_help="wall time of the slowest rank"),
     Option("--higher", section=MEASURING, verbs=BENCH, flag=True, everyday=True,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from statistics import median
 from textwrap import indent
+from typing import TypeAlias
 
 import click
 
@@ -21,7 +22,7 @@ from ompbind.bench.conditions import read_hardware
 from ompbind.bench.decision import conclude
 from ompbind.bench.export import EXPORTS
 from ompbind.bench.metrics import make_metrics
-from ompbind.bench.options import CHECKS, SHOWING, BenchSettings, render_command, render_words
+from ompbind.bench.options import CHECKS, SHOWING, BenchSettings, render_run_words, render_words
 from ompbind.bench.plan_candidates import make_starts, render_candidates, render_effort
 from ompbind.bench.progress import open_progress
 from ompbind.bench.records import Refusal, Rules, Session, Status
@@ -114,6 +115,8 @@ def make_bench_settings(ctx: click.Context) -> BenchSettings:
         return make_bench_settings(again)
 
     planning = make_planning_settings(ctx)
+    first, *others = planning.parts
+    further = (word for part in others for word in (":", *render_run_words(part.sources), "--", *part.words))
     vary = tuple(
         (f"{group.params['name']}.{key}" if ctx.groups else key, texts)
         for group in ctx.groups or (ctx,)
@@ -124,7 +127,7 @@ def make_bench_settings(ctx: click.Context) -> BenchSettings:
         ctx.params,
         planning=planning,
         groups=make_rank_groups(planning),
-        command=render_command(planning.parts),
+        command=(*first.words, *further),
         parse_again=parse_again,
         vary=vary,
     )
@@ -291,13 +294,9 @@ def _register(settings: BenchSettings, starts: Sequence[CandidateStart]) -> Iter
 
 def make_rules(settings: BenchSettings) -> Rules:
     """Make what the session decides and when it ends; without --seed the order of rounds is random."""
-    seed = settings.seed
-    return Rules(
-        same_work=settings.has_same_work,
-        matters=settings.matters,
-        max_rounds=settings.max_rounds,
-        seed=random.SystemRandom().randrange(1 << 32) if seed is None else seed,
-    )
+    seed = random.SystemRandom().randrange(1 << 32) if settings.seed is None else settings.seed
+    matters, most = settings.matters, settings.max_rounds
+    return Rules(same_work=settings.has_same_work, matters=matters, max_rounds=most, seed=seed)
 
 
 def make_measuring_settings(settings: BenchSettings) -> MeasuringSettings:
@@ -333,14 +332,15 @@ def _print_event(event: Event) -> None:
     write_stdout(json.dumps(event))
 
 
-def _prepare_exports(settings: BenchSettings) -> list[tuple[str, ReportFile | None]]:
-    """Return formats and their files, None for standard output; raises RequestError for a wrong file."""
+Exports: TypeAlias = Sequence[tuple[str, ReportFile | None]]
+"""Formats and their files, None for standard output."""
+
+
+def _prepare_exports(settings: BenchSettings) -> Exports:
     return [(name, prepare_report(path) if path else None) for name, path in settings.export]
 
 
-def _show_results(
-    settings: BenchSettings, session: Session, exports: Sequence[tuple[str, ReportFile | None]]
-) -> None:
+def _show_results(settings: BenchSettings, session: Session, exports: Exports) -> None:
     """Print and export what a session found.
 
     Standard output has the conclusion as an event, or an export without a file, or else the table. All have

@@ -131,7 +131,7 @@ def _wrap_cell(text: str, width: int) -> list[str]:
                 split.append("")
             split[-1] += char
         return [line.strip() for line in split]
-    lines = _wrap(breakable(text, width, _MAY_END), width, expand_tabs=False, replace_whitespace=False)
+    lines = _wrap(_make_breakable(text, width), width)
     return [line.replace(_MAY_END, "") for line in lines] or [""]
 
 
@@ -139,7 +139,8 @@ def _wrap(text: str, width: int, **options: Any) -> list[str]:
     """Split text into lines as textwrap does, but not at hyphens: options stay whole."""
     from textwrap import wrap  # noqa: PLC0415 - door: long lines
 
-    return wrap(text, width, break_on_hyphens=False, **options)
+    options |= {"break_on_hyphens": False, "expand_tabs": False, "replace_whitespace": False}
+    return wrap(text, width, **options)
 
 
 def render_paragraph(label: str, text: str, width: int = WIDTH) -> str:
@@ -162,15 +163,13 @@ def _fill(text: str, first_indent: str, next_indent: str, width: int) -> str:
     quotes: values and commands can be copied.
     """
     words = "".join(" " if char.isspace() else char for char in clean_lines(text))
-    lines = _wrap(
-        _QUOTED.sub(_keep_whole, breakable(words, width // 2, _MAY_END)),
-        width,
-        initial_indent=first_indent,
-        subsequent_indent=next_indent,
-        expand_tabs=False,
-        replace_whitespace=False,
-        break_long_words=False,
-    )
+
+    def keep_whole(quoted: re.Match[str]) -> str:  # unless it is one word, such as a mask
+        return quoted[0].replace(_MAY_END, "").replace(" ", _SPACE) if " " in quoted[0] else quoted[0]
+
+    shown = _QUOTED.sub(keep_whole, _make_breakable(words, width // 2))
+    indents = {"initial_indent": first_indent, "subsequent_indent": next_indent}
+    lines = _wrap(shown, width, **indents, break_long_words=False)
     return "\n".join(lines).replace(_MAY_END, "").replace(_SPACE, " ")
 
 
@@ -181,17 +180,11 @@ _QUOTED = re.compile(r"""(?<![\w'"])'[^']*'(?:"'"'[^']*')*""")
 """A text in single quotes, as shlex.quote writes it too; an apostrophe follows a letter."""
 
 
-def _keep_whole(quoted: re.Match[str]) -> str:
-    """Return a text in quotes so that no line ends in it, unless it is one word, such as a mask."""
-    return quoted[0].replace(_MAY_END, "").replace(" ", _SPACE) if " " in quoted[0] else quoted[0]
-
-
-def breakable(text: str, width: int, separator: str = " ") -> str:
-    """Put a separator after the commas and bars of words longer than `width`, so that lines can end there."""
+def _make_breakable(text: str, width: int) -> str:
+    """Let lines end after the commas and bars of words longer than `width`."""
     words = text.split(" ")
     return " ".join(
-        word if len(word) <= width else word.replace(",", f",{separator}").replace("|", f"|{separator}")
-        for word in words
+        word if len(word) <= width else re.sub(r"([,|])", rf"\1{_MAY_END}", word) for word in words
     )
 
 
