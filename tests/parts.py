@@ -15,10 +15,10 @@ from typing import NamedTuple
 ROOT = Path(__file__).parent.parent
 PYTEST = "$PYTHON -m pytest -q -n auto --dist worksteal"
 ALONE = "$PYTHON -m pytest -q -n 0"
-BESIDE_A_BUSY_PROCESS = """
+BESIDE_A_BUSY_PROCESS = f"""
 $PYTHON -c 'while True: pass' & busy=$!
 trap 'kill $busy' EXIT
-for run in 1 2 3 4 5 6 7 8 9 10; do $PYTHON -m pytest -q -n auto --dist worksteal || exit 1; done
+for run in 1 2 3 4 5 6 7 8 9 10; do {PYTEST} || exit 1; done
 """
 
 
@@ -83,12 +83,9 @@ def install(part: Part, with_programs: bool) -> None:
     if part.programs and with_programs:
         apt = "apt-get -qq -o Acquire::Retries=5"
         script = f"{apt} update && {apt} install -y --no-install-recommends {part.programs} >/dev/null"
-        subprocess.run(
-            ["sh", "-c", script], check=True, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        )
+        subprocess.run(["sh", "-c", f"export DEBIAN_FRONTEND=noninteractive; {script}"], check=True)
     if part.packages:
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, *part.packages.split()], check=True)
+        subprocess.run([sys.executable, *PIP.split(), *part.packages.split()], check=True)
 
 
 def run(name: str, with_programs: bool) -> bool:
@@ -112,13 +109,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parts = f"all of them by default: {', '.join(PARTS)}"
     parser.add_argument("parts", nargs="*", metavar="PART", help=parts)
-    without = {
-        "action": "append",
-        "default": [],
-        "metavar": "PART",
-        "help": "not this one, if none are named",
-    }
-    parser.add_argument("--without", **without)
+    without = "not this one, if none are named"
+    parser.add_argument("--without", action="append", default=[], metavar="PART", help=without)
     parser.add_argument("--install", action="store_true", help="install programs with apt-get; takes root")
     options = parser.parse_args()
     if unknown := sorted({*options.parts, *options.without} - {*PARTS}):

@@ -6,7 +6,9 @@ import socket
 import stat
 import subprocess
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+
+import pytest
 
 from tests.live.conftest import find_processes, kill_all, required, wait_until
 
@@ -36,41 +38,46 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 NODE = "NodeName={name} NodeAddr=127.0.0.1 Port={port} CPUs={cpus}"
 
 
-def one_node(directory, env):
-    return start_slurm(directory, env, [socket.gethostname()])
-
-
 @contextmanager
 def start_slurm(
-    directory, env, names, *, agent=(), gpus=0, settings="", plugin="task/affinity", patience_s=60
+    directory, env, names=(), *, agent=(), gpus=0, settings="", plugin="task/affinity", patience_s=60
 ):
     """Start Slurm below an empty directory; yield the environment for srun; stop Slurm afterwards.
 
-    There is a node of each name, with as many simulated GPUs as given. `agent` are the words before the name
-    of a node and a command that start the command there. `settings` are further lines of the configuration,
-    `plugin` is what binds tasks.
+    There is a node of each name, by default this machine, with simulated GPUs. `agent` are the words before
+    the name of a node and a command that start the command there. `settings` are further lines of the
+    configuration, `plugin` is what binds tasks.
     """
-    log = (directory / "slurm.log").open("wb")
+    if os.geteuid() != 0:
+        pytest.skip("starting Slurm takes root")
+    for program in PROGRAMS:
+        required(program)
+    names = names or (socket.gethostname(),)
     config = str(write_config(directory, names, gpus, settings, plugin))
     env = {**env, "SLURM_CONF": config}
-    started = []
+    files = ("socket=munge.socket", "key-file=key", "log-file=log", "pid-file=pid", "seed-file=seed")
+    munge = [f"--{file.replace('=', f'={directory}/')}" for file in files]
+    daemons = [("munged", "--foreground", "--force", *munge), ("slurmctld", "-D", "-f", config)]
+    for name in names:
+        daemons.append((*agent, *([name] if agent else []), "slurmd", "-D", "-N", name, "-f", config))
+    started, log = [], (directory / "slurm.log").open("wb")
     try:
-        for command in make_daemons(directory, names, agent):
-            started.append(
-                subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-            )
+        for command in daemons:
+            pipes = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            started.append(subprocess.Popen(command, env=env, **pipes))
             if command[0] == "munged":
                 wait_until((directory / "munge.socket").exists, "munged runs", 60)
-        wait_for_slurm(env, directory, len(names), patience_s)
+        task = ["srun", "-N", str(len(names)), f"--immediate={patience_s // 12}", "true"]
+        deadline = time.monotonic() + patience_s
+        while subprocess.run(task, env=env, capture_output=True).returncode:
+            assert time.monotonic() < deadline, (directory / "slurm.log").read_text()[-3000:]
+            time.sleep(0.2)
         yield env
     finally:
         for process in reversed(started):
             process.terminate()
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
         log.close()
         kill_all(find_processes(f"SLURM_CONF={config}"))  # steps of a failed test have no daemon any more
         wait_until(lambda: not find_processes(f"SLURM_CONF={config}"), "no step is left")
@@ -81,18 +88,15 @@ def run_batch(*arguments, env, cwd=None):
 
     `sbatch --wait` asks after 2 and 10 seconds only.
     """
-    done = subprocess.run(
-        [required("sbatch"), "--parsable", *arguments], env=env, cwd=cwd, capture_output=True, text=True,
-        timeout=60, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+
+    def call(*command):
+        return subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=60)
+
+    done = call(required("sbatch"), "--parsable", *arguments)
     assert done.returncode == 0, done.stderr
-    job = ["scontrol", "--oneliner", "show", "job", done.stdout.strip()]
+    job = ("scontrol", "--oneliner", "show", "job", done.stdout.strip())
     finished = re.compile(r" JobState=(?:COMPLETED|FAILED) .* ExitCode=(\d+):")
-
-    def find_end():
-        return finished.search(subprocess.run(job, env=env, capture_output=True, text=True).stdout)
-
-    return int(wait_until(find_end, "the job has finished", 90)[1])
+    return int(wait_until(lambda: finished.search(call(*job).stdout), "the job has finished", 90)[1])
 
 
 def write_config(directory, names, gpus, settings, plugin):
@@ -126,19 +130,3 @@ def find_free_ports(count):
         for each in opened:
             each.bind(("127.0.0.1", 0))
         return [each.getsockname()[1] for each in opened]
-
-
-def make_daemons(directory, names, agent):
-    files = ["socket=munge.socket", "key-file=key", "log-file=log", "pid-file=pid", "seed-file=seed"]
-    munge = [f"--{file.replace('=', f'={directory}/')}" for file in files]
-    config = ("-f", f"{directory}/slurm.conf")
-    nodes = [(*agent, *([name] if agent else []), "slurmd", "-D", "-N", name, *config) for name in names]
-    return [("munged", "--foreground", "--force", *munge), ("slurmctld", "-D", *config), *nodes]
-
-
-def wait_for_slurm(env, directory, nodes, patience_s):
-    command = ["srun", "-N", str(nodes), f"--immediate={patience_s // 12}", "true"]
-    deadline = time.monotonic() + patience_s
-    while subprocess.run(command, env=env, capture_output=True).returncode:
-        assert time.monotonic() < deadline, (directory / "slurm.log").read_text()[-3000:]
-        time.sleep(0.2)

@@ -28,33 +28,28 @@ LIMIT_S = 30.0
 """Seconds that a run may take: its longest load is stopped after 2 s."""
 
 
-class Load(NamedTuple):
-    """The script of a rank, and its exit code if nothing disturbs it; None for a rank that does not end."""
+LOADS = {
+    "exit 0": 0,
+    "exit 7": 7,
+    "sleep 0.3; exit 3": 3,
+    "kill -SEGV $$": 128 + signal.SIGSEGV,
+    "sleep 0.2; kill -KILL $$": 128 + signal.SIGKILL,
+    "exec /no/such/command": 127,
+    "sleep 300": None,
+    "sleep 300 & sleep 300 & wait": None,
+    "trap '' TERM INT HUP QUIT; while :; do sleep 0.05; done": None,
+    "trap 'kill -STOP $$' TERM; while :; do sleep 0.05; done": None,
+    "setsid sh -c 'sleep 300; :' $0 & exit 0": 0,
+    "env -i setsid sh -c 'sleep 300; :' $0 & exit 0": 0,
+    "(while :; do echo line; echo error >&2; done) & sleep 0.2; kill $!; exit 0": 0,
+    "i=0; while [ $i -lt 30 ]; do (sleep 0.1 &) ; i=$((i+1)); done; exit 0": 0,
+    "exec <&- >&- 2>&-; sleep 0.1; exit 0": 0,
+    "while :; do :; done": None,
+    "kill -USR1 $PPID; kill -HUP $PPID; trap '' USR1 HUP; sleep 0.1; exit 0": None,
+    "kill $PPID; sleep 300": 128 + signal.SIGTERM,
+}
+"""The script of a rank, and its exit code if nothing disturbs it; None for a rank that does not end."""
 
-    script: str
-    code: int | None
-
-
-LOADS = (
-    Load("exit 0", 0),
-    Load("exit 7", 7),
-    Load("sleep 0.3; exit 3", 3),
-    Load("kill -SEGV $$", 128 + signal.SIGSEGV),
-    Load("sleep 0.2; kill -KILL $$", 128 + signal.SIGKILL),
-    Load("exec /no/such/command", 127),
-    Load("sleep 300", None),
-    Load("sleep 300 & sleep 300 & wait", None),
-    Load("trap '' TERM INT HUP QUIT; while :; do sleep 0.05; done", None),
-    Load("trap 'kill -STOP $$' TERM; while :; do sleep 0.05; done", None),
-    Load("setsid sh -c 'sleep 300; :' $0 & exit 0", 0),
-    Load("env -i setsid sh -c 'sleep 300; :' $0 & exit 0", 0),
-    Load("(while :; do echo line; echo error >&2; done) & sleep 0.2; kill $!; exit 0", 0),
-    Load("i=0; while [ $i -lt 30 ]; do (sleep 0.1 &) ; i=$((i+1)); done; exit 0", 0),
-    Load("exec <&- >&- 2>&-; sleep 0.1; exit 0", 0),
-    Load("while :; do :; done", None),
-    Load("kill -USR1 $PPID; kill -HUP $PPID; trap '' USR1 HUP; sleep 0.1; exit 0", None),
-    Load("kill $PPID; sleep 300", 128 + signal.SIGTERM),
-)
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 OTHERS = (signal.SIGHUP, signal.SIGUSR1, signal.SIGWINCH, signal.SIGCONT, signal.SIGTSTP)
 
@@ -67,7 +62,7 @@ class Plan(NamedTuple):
     """
 
     options: tuple[str, ...]
-    load: Load
+    script: str
     disturbances: tuple[tuple[float, int, bool], ...]
     is_early: bool
     as_nobody: bool
@@ -84,10 +79,10 @@ OPTIONS = (
 
 
 def make_plan(chosen: random.Random) -> Plan:
-    load = chosen.choice(LOADS)
+    script = chosen.choice([*LOADS])
     ranks, grace = chosen.choice((1, 1, 2, 2, 3, 5)), chosen.choice((0.1, 0.3))
     options = ["--share", "-n", str(ranks), "--grace", str(grace), *chosen.choice(((), ("-q",), ("-v",)))]
-    if load.code is None or chosen.random() < 0.3:
+    if LOADS[script] is None or chosen.random() < 0.3:
         options += ["--timeout", str(chosen.choice((0.2, 0.5, 1)))]
     for text, probability in OPTIONS:
         if chosen.random() < probability and text.split()[0] not in options:
@@ -105,23 +100,23 @@ def make_plan(chosen: random.Random) -> Plan:
         after_s = chosen.choice((0.0, 0.005, 0.05, chosen.uniform(0, 1)))
         disturbances.append((after_s, number, chosen.random() < 0.3))
     is_early, as_nobody = chosen.random() < 0.2, os.geteuid() == 0 and chosen.random() < 0.3
-    return Plan(tuple(options), load, tuple(disturbances), is_early, as_nobody, second)
+    return Plan(tuple(options), script, tuple(disturbances), is_early, as_nobody, second)
 
 
 def allowed_codes(plan: Plan) -> set[int]:
     """Return the exit codes that the documentation allows; several where the order of events decides."""
-    signals = [number for _, number, _ in plan.disturbances]
+    signals, own = [number for _, number, _ in plan.disturbances], LOADS[plan.script]
     codes = {128 + number for number in signals if number in (*STOPS, signal.SIGKILL)}
     codes |= {-number for number in signals if plan.is_early or number in (signal.SIGINT, signal.SIGKILL)}
-    codes |= {plan.load.code} if plan.load.code is not None else {0}
+    codes |= {own or 0}
     codes |= {1} if plan.is_early and signal.SIGINT in signals else set()  # Python itself was starting
     codes |= {124} if "--timeout" in plan.options else set()
     codes |= {125} if signal.SIGKILL in signals or "--ready" in plan.options else set()
     codes |= {0} if "--until" in plan.options else set()
     codes |= {128 + signal.SIGUSR1, 128 + signal.SIGHUP} & {128 + number for number in signals}
-    codes |= {128 + signal.SIGUSR1, 128 + signal.SIGHUP} if "USR1" in plan.load.script else set()
+    codes |= {128 + signal.SIGUSR1, 128 + signal.SIGHUP} if "USR1" in plan.script else set()
     # a rank that is stopped by the failure of another, or by a signal before the load has begun
-    return codes | {128 + signal.SIGTERM, 128 + signal.SIGKILL, 0} if signals or plan.load.code else codes
+    return codes | {128 + signal.SIGTERM, 128 + signal.SIGKILL, 0} if signals or own else codes
 
 
 def disturb(process, plan: Plan) -> None:
@@ -146,7 +141,7 @@ def disturb(process, plan: Plan) -> None:
 def check_run(scene: Scene, plan: Plan, program: str) -> None:
     """Run a plan in the directory of a scene; raises AssertionError for a finding."""
     before = as_user(NOBODY) if plan.as_nobody else ()
-    command = scene.command("sh", "-c", plan.load.script)
+    command = scene.command("sh", "-c", plan.script)
     if plan.second:
         command += [":", *plan.second, *scene.command("sh", "-c", "sleep 0.2 & wait")]
     process = scene.begin(*plan.options, *command, before=before, cwd=scene.directory, program=program)
@@ -166,9 +161,8 @@ def check_run(scene: Scene, plan: Plan, program: str) -> None:
             assert found == (128 - code if code < 0 else code), f"report: {found}, {code}"
     assert process.returncode in allowed_codes(plan), f"exit code {process.returncode}: {stderr}"
     files = [name for _, _, names in os.walk(scene.directory) for name in names]
-    left = [
-        name for name in (*files, *os.listdir(os.environ[RUNTIME_DIR])) if name.endswith((".tmp", ".new"))
-    ]
+    files += os.listdir(os.environ[RUNTIME_DIR])
+    left = [name for name in files if name.endswith((".tmp", ".new"))]
     assert not left, f"temporary files: {left}"
 
 

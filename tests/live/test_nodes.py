@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from tests.live.conftest import OMPBIND, required, two_cpus, wait_until
+from tests.live.conftest import OMPBIND, two_cpus, wait_until
 from tests.nodes import EACH, LAUNCHERS, NAMES, Nodes, can_make_namespaces
-from tests.slurm import PROGRAMS, start_slurm
+from tests.slurm import start_slurm
 
 pytestmark = pytest.mark.part("nodes")
 
@@ -31,8 +31,6 @@ def nodes(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def slurm(nodes, tmp_path_factory):
-    for name in PROGRAMS:
-        required(name)
     how = {"agent": (nodes.on,), "settings": f"TaskProlog={nodes.prolog}"}
     with start_slurm(tmp_path_factory.mktemp("slurm"), nodes.environment(), NAMES, **how) as env:
         yield env["SLURM_CONF"]

@@ -24,7 +24,7 @@ from tests.live.containers import podman_run
 from tests.live.other_user import NOBODY, as_user
 from tests.live.test_nodes import nodes
 from tests.nodes import NAMES, OPEN_MPI_5
-from tests.slurm import PROGRAMS, find_free_ports, run_batch, start_slurm
+from tests.slurm import find_free_ports, run_batch, start_slurm
 
 __all__ = ["nodes"]  # a fixture
 
@@ -63,8 +63,6 @@ def test_every_file_of_the_pages_is_tested():
 @pytest.mark.part("nodes")
 def test_slurm(nodes, tmp_path):
     nodes.forget()
-    for name in PROGRAMS:
-        required(name)
     work, directory = tmp_path / "work", tmp_path / "slurm"
     work.mkdir()
     directory.mkdir()

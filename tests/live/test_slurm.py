@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 
@@ -13,25 +12,16 @@ import pytest
 from ompbind.cpuset import CpuSet
 from tests.live.conftest import OMPBIND, clean_environment, required, two_cpus
 from tests.live.test_exec import REPORT
-from tests.slurm import PROGRAMS, one_node, run_batch, start_slurm
+from tests.slurm import run_batch, start_slurm
 
 pytestmark = pytest.mark.part("slurm")
 
 QUOTED = shlex.quote(OMPBIND)
 
 
-def can_start_slurm():
-    """Skip a test where Slurm cannot be started, or fail if CI requires it."""
-    if os.geteuid() != 0:
-        pytest.skip("starting Slurm takes root")
-    for name in PROGRAMS:
-        required(name)
-
-
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory):
-    can_start_slurm()
-    with one_node(tmp_path_factory.mktemp("slurm"), clean_environment()) as env:
+    with start_slurm(tmp_path_factory.mktemp("slurm"), clean_environment()) as env:
         yield env
 
 
@@ -130,15 +120,13 @@ print(json.dumps([*map(os.environ.get, names), sorted(os.sched_getaffinity(0))])
 @pytest.fixture(scope="module")
 def slurm_with_prolog(tmp_path_factory):
     """Yield the environment of a Slurm that binds each task in its TaskProlog."""
-    can_start_slurm()
     directory = tmp_path_factory.mktemp("slurm-prolog")
     prolog = directory / "prolog"
     command = f'{QUOTED} exec --task-prolog $PROLOG_OPTIONS 2>"${{MESSAGES:-/dev/null}}"'
     prolog.write_text(f'#!/bin/sh\n[ "$NO_OMPBIND" ] || {command} || "${{ON_ERROR:-true}}"\n')
     prolog.chmod(0o755)
     settings = f"TaskProlog={prolog}"
-    hostname = socket.gethostname()
-    with start_slurm(directory, clean_environment(), [hostname], settings=settings) as env:
+    with start_slurm(directory, clean_environment(), settings=settings) as env:
         yield env
 
 

@@ -51,7 +51,7 @@ mount -t cgroup -o cpuset none cpuset && mount -t cgroup -o freezer none freezer
 """Slurm needs another address than that of loopback, and cgroups of version 1, which need no systemd."""
 
 INSIDE = f"""
-import json, os, pathlib, socket, subprocess, sys, tempfile
+import json, os, pathlib, subprocess, sys, tempfile
 sys.path.insert(0, {str(HERE.parent.parent)!r})
 from tests.slurm import start_slurm
 plugin, commands = json.loads(sys.argv[1])
@@ -59,7 +59,7 @@ subprocess.run(["sh", "-c", {PREPARE!r}], check=True)
 directory, found = pathlib.Path(tempfile.mkdtemp()), []
 directory.chmod(0o755)
 how = dict(plugin=plugin, patience_s=180)
-with start_slurm(directory, dict(os.environ), [socket.gethostname()], **how) as env:
+with start_slurm(directory, dict(os.environ), **how) as env:
     for command in commands:
         done = subprocess.run(["sh", "-c", command], env=env, capture_output=True, text=True, timeout=120)
         found.append([sorted(done.stdout.splitlines()), done.stderr, done.returncode])
