@@ -1,24 +1,18 @@
 """Compare what ompbind reads from recorded machines with the result of an independent reader, the oracle.
 
-    python tests/oracle_report.py [DIRECTORY]
-
-DIRECTORY, or else the variable OMPTEST_TOPOLOGIES, contains `dumps/NAME.tar.gz`, `oracle/NAME.json` and
-`compare.json`, which names the fields with known differences. Prints what differs, and a total. The exit code
-is 1 if anything differs.
+The directory of recordings contains `dumps/NAME.tar.gz`, `oracle/NAME.json` and `compare.json`, which names
+the fields with known differences.
 """
 
 import json
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MachineError
 from ompbind.machine.model import Level, Machine
 from ompbind.machine.read import read_machine
-from tests.recordings import RECORDINGS
 
 Oracle = dict[str, Any]
 
@@ -133,21 +127,3 @@ def compare_dump(directory: Path, name: str, skip: dict[str, str]) -> Iterator[F
     for field, excuse, (ours, theirs) in compare_fields(machine, oracle):
         verdict = "agree" if ours == theirs else "excused" if excuse in skip else "DIFFER"
         yield Finding(field, verdict, skip.get(excuse, f"ompbind {shown(ours)}, oracle {shown(theirs)}"))
-
-
-def main() -> int:
-    directory = Path(sys.argv[1]) if len(sys.argv) > 1 else RECORDINGS
-    compare = json.loads((directory / "compare.json").read_text())
-    verdicts = []
-    for path in sorted((directory / "oracle").glob("*.json")):
-        for finding in compare_dump(directory, path.stem, compare.get(path.stem, {}).get("skip", {})):
-            verdicts.append(finding.verdict)
-            if finding.verdict != "agree":
-                print(f"{path.stem}: {finding.verdict}: {finding.field}: {finding.detail}")
-    total = {word: verdicts.count(word) for word in ("agree", "excused")}
-    print(f"{total}, total differs = {verdicts.count('DIFFER')}")
-    return 1 if "DIFFER" in verdicts else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

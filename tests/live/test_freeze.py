@@ -164,18 +164,6 @@ def test_isolated_pythons_are_not_frozen(site, flag, is_warned):
     assert ("is ignored" in done.stderr) == is_warned, done.stderr
 
 
-@pytest.mark.parametrize(("verb", "given", "before", "seen"), [
-    ("run", [], "/a:/b", ["/a", "/b"]),
-    ("exec", [], f"/a:{SHIMS}", ["/a"]),
-    ("run", ["--env", "PYTHONPATH=/c{rank}"], "/a", ["/c0"]),
-    ("exec", [], "", []),
-])  # fmt: skip
-def test_the_directory_is_first_in_pythonpath_of_ranks(ompbind, verb, given, before, seen):
-    args = [verb, *given, "--freeze-threads", "--", "sh", "-c", 'echo "$PYTHONPATH"']
-    done = ompbind(*args, env={"PYTHONPATH": before})
-    assert (done.returncode, done.stdout, done.stderr) == (0, ":".join([SHIMS, *seen]) + "\n", "")
-
-
 def test_a_rank_and_its_children_are_frozen(ompbind, site):
     script = f'python -c "{SET}"; env -u OMPBIND_RANK python -c "{SET}"'
     done = ompbind("run", "--freeze-threads", "--", "sh", "-c", script, env={"PYTHONPATH": site})
