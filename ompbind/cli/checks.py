@@ -11,6 +11,7 @@ from typing import Any
 from ompbind.cli.option import Sources, ValueLevel, VerbContext
 from ompbind.cli.options import make_modes
 from ompbind.commands.rank_command import EXEC, HTTP, TCP
+from ompbind.cpuset import join_words
 from ompbind.errors import RequestError
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind
@@ -37,8 +38,7 @@ class Check(Record):
     warning: bool = False
 
 
-def _is_unbound(values: Values) -> bool:
-    """Return whether the mask is `none`: every rank may use all CPUs, and its threads are not bound."""
+def _is_unbound(values: Values) -> bool:  # every rank may use all CPUs, and its threads are not bound
     return values["mask"] is not None and values["mask"].word is MaskWord.NONE
 
 
@@ -70,20 +70,16 @@ def _has_groups(values: Values) -> bool:
     return bool(values["name"] or values.get("group"))
 
 
-def _make_identity_check(name: str, needed: str) -> Check:
-    hint = "--local-rank and --local-size identify a rank; with other machines, --rank and --size too"
-    return Check(
-        option=name, other=needed, when=lambda values: values[needed] is None, text="needs {other}", hint=hint
-    )
+def _lacks(name: str) -> Callable[[Values], bool]:
+    return lambda values: values[name] is None
 
 
 CONTRADICT = "and {other} contradict each other"
-
 _DECIDED_BY_PARTS = "the mask names the CPUs of each rank; a strategy divides a mask without '|'"
 TERMINAL = "cannot restart a single rank that has the terminal"
 TERMINAL_HINT = "redirect its standard input, as in '< /dev/null', or add --stdin none"
-
 _GROUPS_HINT = "name the groups: --name server -- ./server : --name load -- ./client"
+_IDENTITY_HINT = "--local-rank and --local-size identify a rank; with other machines, --rank and --size too"
 
 _FOR_RUNNING_RANKS = (
     "ready", "ready_timeout", "until", "stdin", "on_failure", "output", "log_dir", "force", "timestamps",
@@ -143,10 +139,10 @@ CHECKS = (
     Check(option="ready", other="log_dir", text="reads log files, and there are none",
           when=lambda v: v["name"] and not (v["ready"].startswith((TCP, HTTP, EXEC)) or _writes("files", v)),
           hint="add --log-dir DIR; --output tag,files shows the lines too"),
-    *(_make_identity_check(name, needed)
-      for name, needed in (("rank", "size"), ("rank", "local_rank"), ("rank", "local_size"), ("size", "rank"),
-                           ("size", "local_rank"), ("size", "local_size"), ("local_rank", "local_size"),
-                           ("local_size", "local_rank"))),
+    *(Check(option=name, other=needed, when=_lacks(needed), text="needs {other}", hint=_IDENTITY_HINT)
+      for name, others in (("rank", ("size", "local_rank", "local_size")), ("local_rank", ("local_size",)),
+                           ("size", ("rank", "local_rank", "local_size")), ("local_size", ("local_rank",)))
+      for needed in others),
     Check(option="on_failure", other="rendezvous", text="cannot be used with {other}",
           when=lambda v: v["rendezvous"] and not isinstance(v["on_failure"], str),
           hint="'torchrun --max-restarts N' starts all ranks again together"),
@@ -169,9 +165,7 @@ CHECKS = (
 
 
 def check_options(ctx: VerbContext, own: Sequence[Check] = ()) -> tuple[list[str], list[str]]:
-    """Check the options of a verb, which may have checks of its own.
-
-    Returns warnings, and texts about the options that gave way.
+    """Check the options of a verb, also by `own` checks; return warnings, and texts about what gave way.
 
     An option that gives way gets its default. A variable or a file is for many runs, so an option that comes
     from there gives way to a default too. Raises RequestError for options of one level.
@@ -181,7 +175,10 @@ def check_options(ctx: VerbContext, own: Sequence[Check] = ()) -> tuple[list[str
     replaced = []
     given = [name for name in sources.options if sources.is_given(name)]
     for name in sorted(given, key=sources.level, reverse=True):
-        while check := _find_check(name, values, sources, own):
+        rows = [check for check in (*CHECKS, *own) if check.option == name and check.other in values]
+        while differs_from_default(name, values, sources) and (
+            check := next((check for check in rows if check.when(values)), None)
+        ):
             other, level = check.other, sources.level(name)
             rival = sources.level(other) if differs_from_default(other, values, sources) else None
             text = check.text.format(other=_render_other(other, sources))
@@ -199,19 +196,10 @@ def check_options(ctx: VerbContext, own: Sequence[Check] = ()) -> tuple[list[str
             replaced.append(f"{sources.render(loser)} is not used with {_render_other(winner, sources)}")
             values[loser] = sources.options[loser].default_value
             del sources.effective[loser]
-    texts = []
-    for text, (*others, last) in warnings.items():
-        subject = " and ".join(filter(None, (", ".join(others), last)))
-        texts.append(f"{subject} {text.replace('has', 'have', 1) if others else text}")
-    return texts, replaced
-
-
-def _find_check(name: str, values: Values, sources: Sources, own: Sequence[Check]) -> Check | None:
-    """Return the check that says why an option that is given has no effect; None if it has an effect."""
-    if not differs_from_default(name, values, sources):
-        return None
-    rows = (check for check in (*CHECKS, *own) if check.option == name)
-    return next((check for check in rows if check.other in values and check.when(values)), None)
+    return [
+        f"{join_words(names)} {text.replace('has', 'have', 1) if names[1:] else text}"
+        for text, names in warnings.items()
+    ], replaced
 
 
 def differs_from_default(name: str, values: Values, sources: Sources) -> bool:

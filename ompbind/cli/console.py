@@ -14,21 +14,20 @@ HELP_SHOWN = "ompbind.help"
 """The key in the context of click of the name of the option that shows the help."""
 
 
-def make_help_option(*names: str, help: str = "Show this message and exit.") -> click.Option:
-    """Return an option that shows the help; -h and --help without names.
+def make_help_option(*names: str, help: str = "Show this message and exit.", text: str = "") -> click.Option:
+    """Return an option that shows the help, or a text; it has the names -h and --help without names.
 
-    The option of click looks for translations at each start, which takes a millisecond.
+    The options of click look for translations at each start, which takes a millisecond.
     """
-    names = names or ("-h", "--help")
+
+    def show(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        if value and not ctx.resilient_parsing:
+            ctx.meta[HELP_SHOWN] = param.name
+            click.echo(text or ctx.get_help(), color=ctx.color)
+            ctx.exit()
+
     flags = {"is_flag": True, "is_eager": True, "expose_value": False}
-    return click.Option(names, callback=_show_help, help=help, **flags)
-
-
-def _show_help(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value and not ctx.resilient_parsing:
-        ctx.meta[HELP_SHOWN] = param.name
-        click.echo(ctx.get_help(), color=ctx.color)
-        ctx.exit()
+    return click.Option(names or ("-h", "--help"), callback=show, help=help, **flags)
 
 
 def write_stderr(text: str) -> None:
@@ -45,8 +44,7 @@ def write_stdout(text: str) -> None:
 
 
 def _write(stream: TextIO | None, text: str) -> None:
-    """Write text and the end of the line; the stream is None if it was closed when ompbind started."""
-    if stream is not None:
+    if stream is not None:  # it was closed when ompbind started
         stream.write(f"{text}\n")
         stream.flush()
 

@@ -1,7 +1,6 @@
 """`ompbind exec`: become one rank of a launcher's job; no process of ompbind remains."""
 
 import os
-from collections.abc import Mapping
 
 import click
 
@@ -24,8 +23,7 @@ from ompbind.machine.read.root import DirectoryRoot, whole_number
 from ompbind.planning.plan import Plan
 from ompbind.registry.registry import make_run_identity
 
-TASK_PID = "SLURM_TASK_PID"
-"""The variable in which Slurm names the process of the task."""
+TASK_PID = "SLURM_TASK_PID"  # the variable in which Slurm names the process of the task
 
 EXAMPLES = (
     *(launcher.example for launcher in LAUNCHERS if launcher.example),
@@ -57,11 +55,17 @@ def exec_rank(ctx: click.Context) -> int:
     assert isinstance(ctx, VerbContext)
     settings = make_planning_settings(ctx)
     if settings.task_prolog:
-        return run_task_prolog(settings)
+        try:
+            _bind_task(settings)
+        except (OmpbindError, OSError) as error:
+            if settings.request.strict:
+                raise
+            hint = f" ({error.hint})" if isinstance(error, OmpbindError) and error.hint else ""
+            print_message(f"warning: this task is not bound: {error}{hint}")
+        return 0
     if settings.topology != LIVE and not settings.dry_run:
-        raise RequestError(
-            "--topology: a rank can only run on this machine", hint="add --dry-run, or omit --topology"
-        )
+        hint = "add --dry-run, or omit --topology"
+        raise RequestError("--topology: a rank can only run on this machine", hint=hint)
     rank = find_rank(settings)
     identity, machine, request, spec = prepare_rank(settings, rank, f"exec-{os.getpid()}")
     if settings.dry_run:
@@ -93,15 +97,13 @@ def _print_before_start(found: Registered, identity: RankIdentity, spec: RunSpec
     plan, registry = found.plan, found.registry
     if identity.local_rank == 0:
         register.print_warnings(plan, spec)
+        register.print_registry_messages(registry, verbose=verbose)
     elif plan.request.outside_ranks:  # the first rank does not know the devices of a bound rank
         register.print_warnings(plan, codes=("device-distance", "device-far"))
-    if registry.ignored or registry.failure or registry.job_runs:
-        if identity.local_rank == 0:
-            register.print_registry_messages(registry, verbose=verbose)
+    if registry.job_runs:
         register.print_differing_ranks(plan, registry)
-    if verbose:
-        for line in _render_rank(plan, identity, spec).splitlines():
-            print_message(line)
+    for line in _render_rank(plan, identity, spec).splitlines() if verbose else ():
+        print_message(line)
 
 
 def _render_rank(plan: Plan, identity: RankIdentity, spec: RunSpec) -> str:
@@ -113,22 +115,8 @@ def _render_rank(plan: Plan, identity: RankIdentity, spec: RunSpec) -> str:
     return "\n".join(filter(None, (render_rank(plan, identity, os.uname().nodename), filled)))
 
 
-def run_task_prolog(settings: Settings) -> int:
-    """Bind the task and print the changes of its environment; return 0 after an error too.
-
-    Raises the error with --strict.
-    """
-    try:
-        _bind_task(settings)
-    except (OmpbindError, OSError) as error:
-        if settings.request.strict:
-            raise
-        hint = f" ({error.hint})" if isinstance(error, OmpbindError) and error.hint else ""
-        print_message(f"warning: this task is not bound: {error}{hint}")
-    return 0
-
-
 def _bind_task(settings: Settings) -> None:
+    """Bind the task of the TaskProlog and print the changes of its environment."""
     pid = whole_number(os.environ.get(TASK_PID))
     if not pid:
         hint = "write it into the script of TaskProlog in slurm.conf"
@@ -147,23 +135,13 @@ def _bind_task(settings: Settings) -> None:
             print_message("warning: --memory has no effect with --task-prolog")
     if command.cpus is not None:
         set_affinity(command.cpus, pid)
-    write_stdout(render_changes(spec.base, command.env))
-
-
-def render_changes(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """Return the lines with which a TaskProlog changes the environment of its task.
-
-    Slurm takes values as they are, without quotes. Values of several lines are left out, with a message.
-    """
-    lines = [f"unset {name}" for name in before if name not in after]
-    for name, value in after.items():
-        if before.get(name) == value:
-            continue
-        if "\n" in value:
+    lines = [f"unset {name}" for name in spec.base if name not in command.env]
+    for name, value in command.env.items():  # Slurm takes values as they are, without quotes
+        if spec.base.get(name) != value and "\n" in value:
             print_message(f"warning: {name} has several lines, so --task-prolog cannot set it")
-        else:
+        elif spec.base.get(name) != value:
             lines.append(f"export {name}={value}")
-    return "\n".join(lines)
+    write_stdout("\n".join(lines))
 
 
 VERB = Verb(

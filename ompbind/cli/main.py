@@ -12,7 +12,7 @@ import click
 
 from ompbind import __version__
 from ompbind.cli import LAUNCHING, VERB_MODULES, VERBS
-from ompbind.cli.console import make_help_option, read_message_width, write_stderr, write_stdout
+from ompbind.cli.console import make_help_option, read_message_width, write_stderr
 from ompbind.errors import OmpbindError
 from ompbind.report.text import render_error, render_paragraph
 
@@ -36,24 +36,11 @@ def load_verb(name: str) -> Any:
     return import_module(VERB_MODULES.get(name, f"ompbind.cli.{name}")).VERB
 
 
-def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value and not ctx.resilient_parsing:
-        write_stdout(f"ompbind {__version__}")
-        ctx.exit()
-
-
 @click.group(
     "ompbind",
     cls=Verbs,
     add_help_option=False,
     epilog="First steps: docs/tutorial.md. All pages: docs/README.md",
-)
-@click.option(
-    "--version",
-    is_flag=True,
-    expose_value=False,
-    callback=_print_version,
-    help="Show the version and exit.",
 )
 def cli() -> None:
     """Start copies (ranks) of a command, each bound to well-chosen CPUs of its own.
@@ -66,6 +53,8 @@ def cli() -> None:
     """
 
 
+_VERSION = f"ompbind {__version__}"
+cli.params.append(make_help_option("--version", help="Show the version and exit.", text=_VERSION))
 cli.params.append(make_help_option())
 
 
@@ -75,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     If the reader of standard output exits, the process is killed, as `cat` is, unless it starts ranks.
     """
     args = list(sys.argv[1:] if argv is None else argv)
-    is_launching = args[:1] in ([verb] for verb in LAUNCHING)
+    is_launching = bool(args) and args[0] in LAUNCHING
     if not is_launching:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # killed when its reader exits, like cat
     for stream in (sys.stdout, sys.stderr):
@@ -90,9 +79,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         code = 130
     if is_launching:  # exit as a forked process should: it shares its interpreter with its parent
-        with suppress(OSError):  # the reader of the output has exited; that was reported before
-            if sys.stdout is not None:
-                sys.stdout.flush()
+        with suppress(
+            AttributeError, OSError
+        ):  # it is closed, or its reader has exited and this was reported
+            sys.stdout.flush()
         os._exit(code)
     sys.exit(code)
 
@@ -129,22 +119,20 @@ def print_error(error: Exception, *, launching: bool, local_rank: int = 0) -> in
 
     All ranks of a machine usually have the same error: the first one prints all of it, the others a line.
     """
-    code = OmpbindError.launch_code if launching else OmpbindError.exit_code
     width = read_message_width()
+    if isinstance(error, ModuleNotFoundError) and error.name in sys.stdlib_module_names:
+        text = f"the standard library of this Python has no module '{error.name}'"
+        error = OmpbindError(text, hint=_PYTHON_HINT)
+    elif isinstance(error, OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # text that is still buffered cannot be written either
+        error = OmpbindError(f"{error.filename or 'output'}: {error.strerror}")
     if isinstance(error, OmpbindError):
         line = f"ompbind: error: local rank {local_rank}: {error.message}"
         write_stderr(line if local_rank else render_error(error, width))
         return error.launch_code if launching else error.exit_code
-    if isinstance(error, ModuleNotFoundError) and error.name in sys.stdlib_module_names:
-        text = f"the standard library of this Python has no module '{error.name}'"
-        write_stderr(render_error(OmpbindError(text, hint=_PYTHON_HINT), width))
-    elif isinstance(error, OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # text that is still buffered cannot be written either
-        write_stderr(render_error(OmpbindError(f"{error.filename or 'output'}: {error.strerror}"), width))
-    else:
-        import traceback  # noqa: PLC0415 - door: an error in ompbind
+    import traceback  # noqa: PLC0415 - door: an error in ompbind
 
-        write_stderr("".join(traceback.format_exception(error)))
-        text = "this is a bug in ompbind; please report the lines above"
-        write_stderr(render_paragraph("ompbind: error", text, width))
-    return code
+    write_stderr("".join(traceback.format_exception(error)))
+    text = "this is a bug in ompbind; please report the lines above"
+    write_stderr(render_paragraph("ompbind: error", text, width))
+    return OmpbindError.launch_code if launching else OmpbindError.exit_code

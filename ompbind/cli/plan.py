@@ -1,6 +1,6 @@
 """`ompbind plan`: show the plan without starting anything."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import click
@@ -8,12 +8,12 @@ import click
 from ompbind.cli import OUTPUT
 from ompbind.cli.console import print_message, read_screen, write_stdout
 from ompbind.cli.option import Option, VerbContext
-from ompbind.cli.readers import at_least, one_of
+from ompbind.cli.readers import at_least
 from ompbind.cli.register import plan_or_suggest, print_warnings, read_other_runs, read_planning_machine
 from ompbind.cli.settings import make_planning_settings, make_requests, make_spec_of_run
 from ompbind.cli.verb import Verb
 from ompbind.commands.environment import make_all_variables
-from ompbind.commands.rank_variables import Variables
+from ompbind.cpuset import join_words
 from ompbind.errors import OptionError
 from ompbind.planning.plan import Plan
 from ompbind.record import Record
@@ -23,7 +23,6 @@ from ompbind.report.plan import render_plan
 from ompbind.report.plan_json import render_plan_json
 
 RUN_ID = "plan"  # the name of the run where --run-id is not given, so that equal plans print equally
-
 
 EXAMPLES = (
     ("The CPUs of four ranks", "ompbind plan -n 4"),
@@ -84,19 +83,16 @@ FORMATS: Mapping[str, Format] = {
 """Every format by its name, in the order of --help."""
 
 
-def _formats_for(ranks: Literal["all", "one", "any"]) -> str:
-    """Return the names of the formats with a value of `ranks`."""
-    return ", ".join(name for name, row in FORMATS.items() if row.ranks == ranks)
-
-
 _HELP = ", ".join(f"{name} ({row.help})" if row.help else name for name, row in FORMATS.items())
+_OF_ONE = [name for name, row in FORMATS.items() if row.ranks == "one"]
+_OF_ANY = [name for name, row in FORMATS.items() if row.ranks == "any"]
 
 OPTIONS = (
-    Option("--format", section=OUTPUT, verbs=("plan",), read=one_of(FORMATS), words=tuple(FORMATS),
-           metavar="NAME", default="table", everyday=True, help=f"Output format: {_HELP}"),
+    Option("--format", section=OUTPUT, verbs=("plan",), words=tuple(FORMATS), metavar="NAME", default="table",
+           everyday=True, help=f"Output format: {_HELP}"),
     Option("--rank", section=OUTPUT, verbs=("plan",), read=at_least(0), metavar="R", everyday=True,
            is_setting=False,
-           help=f"Rank to print; required for {_formats_for('one')}; without it, {_formats_for('any')} print"
+           help=f"Rank to print; required for {', '.join(_OF_ONE)}; without it, {', '.join(_OF_ANY)} print"
                 " all ranks"),
 )  # fmt: skip
 
@@ -111,12 +107,11 @@ def plan(ctx: click.Context) -> int:
     parts, format_, rank = settings.parts, settings.format, settings.rank
     chosen = FORMATS[format_]
     if rank is not None and chosen.ranks == "all":
-        several = [name for name, format_ in FORMATS.items() if format_.ranks != "all"]
-        raise OptionError(f"--rank requires --format {', '.join(several[:-1])} or {several[-1]}")
+        usable = [name for name, row in FORMATS.items() if row.ranks != "all"]
+        raise OptionError(f"--rank requires --format {join_words(usable, 'or')}")
     spec = make_spec_of_run(parts, RUN_ID)
     machine = read_planning_machine(*parts)
-    for_workers = settings.compat == format_
-    request = make_requests(parts, spec, machine, for_workers=for_workers)
+    request = make_requests(parts, spec, machine, for_workers=settings.compat == format_)
     planned = plan_or_suggest(machine, request, read_other_runs(machine, request))
     variables = make_all_variables(planned, spec) if chosen.takes == "variables" else []
     if chosen.ranks == "one" or rank is not None:
@@ -124,33 +119,23 @@ def plan(ctx: click.Context) -> int:
         _, part = planned.find_part(chosen_rank)
         planned = part.replace(placements=(planned.placements[chosen_rank],))
         variables = variables[chosen_rank : chosen_rank + 1]
-    elif planned.groups and chosen.lacks_groups:
-        _check_equal(planned, format_)
+    for name in ("memory", "bind") if chosen.lacks_groups else ():
+        if len({getattr(part.request, name) for part in planned.groups}) > 1:
+            text = f"--format {format_} has one --{name} for all ranks, but the groups differ in it"
+            raise OptionError(text, hint="use --format json, or a format for one rank with --rank")
     if not chosen.shows_notes:
         print_warnings(planned)
     if chosen.lacks_devices and planned.has_devices:
         hint = "let ranks set their variables: ompbind exec --devices"
         print_message(f"warning: --format {format_} cannot give ranks their devices ({hint})")
-    _write(planned, variables, chosen)
-    return 0
-
-
-def _write(planned: Plan, variables: Sequence[Variables], chosen: Format) -> None:
-    """Print a plan in a format; the groups one after the other if the format has a text for each rank."""
     screen = [read_screen()] if chosen.takes == "screen" else []
+    # groups follow each other if the format has a text for each rank
     for first, part in planned.numbered_parts if chosen.ranks == "any" else [(0, planned)]:
         ranks = slice(first, first + len(part.placements))
         shown = part.replace(placements=planned.placements[ranks])
         taken = [variables[ranks]] if chosen.takes == "variables" else screen
         write_stdout(chosen.render(shown, *taken))
-
-
-def _check_equal(planned: Plan, format_: str) -> None:
-    """Raise OptionError if a format for all ranks cannot show how the groups differ."""
-    for name in ("memory", "bind"):
-        if len({getattr(part.request, name) for part in planned.groups}) > 1:
-            text = f"--format {format_} has one --{name} for all ranks, but the groups differ in it"
-            raise OptionError(text, hint="use --format json, or a format for one rank with --rank")
+    return 0
 
 
 def _choose_rank(planned: Plan, rank: int | None) -> int:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from ompbind.commands.placeholders import NAMES, check
+from ompbind.cpuset import join_words
 from ompbind.errors import OptionError
 from ompbind.report.text import clip
 
@@ -21,8 +22,8 @@ def one_of(words: Iterable[str], kind: str = "") -> Callable[[str], str]:
     def read(text: str) -> str:
         if text in known:
             return text
-        listed = f"{', '.join(known[:-1])} or {known[-1]}"
-        raise OptionError(f"{_quote(text)} is not {f'{kind}: write ' if kind else ''}{listed}")
+        what = f"{kind}: write " if kind else ""
+        raise OptionError(f"{_quote(text)} is not {what}{join_words(known, 'or')}")
 
     return read
 

@@ -16,7 +16,7 @@ from ompbind.cli.readers import at_least
 from ompbind.cli.register import plan_or_suggest, print_warnings, read_other_runs
 from ompbind.cli.settings import choose_sharing, make_settings
 from ompbind.cli.verb import Verb, make_format_option
-from ompbind.cpuset import CpuSet, count, named, union
+from ompbind.cpuset import count, named, union
 from ompbind.errors import OptionError, RequestError
 from ompbind.execution.rebind import (
     MaskCounts,
@@ -70,17 +70,15 @@ def rebind(ctx: click.Context) -> int:
     target = find_target(ctx.params["words"])
     if bool(target.pids) == bool(target.runs):
         text = "processes and runs cannot be combined" if target.pids else "no process or run is given"
-        raise OptionError(
-            text, hint="use 'ompbind rebind 4711', or the name of a run: 'ompbind rebind nightly'"
-        )
+        hint = "use 'ompbind rebind 4711', or the name of a run: 'ompbind rebind nightly'"
+        raise OptionError(text, hint=hint)
     inspection = inspect(target, memory=False)
     if target.runs:
-        typed = [name for name in ctx.sources.options if ctx.sources.level(name) is ValueLevel.COMMAND_LINE]
-        planning = [name for name in typed if name not in ("dry_run", "format")]
-        if planning:
-            given = ctx.sources.render(planning[0])
-            text = f"{given} has no effect with a run: its ranks get the CPUs of their plan"
-            raise OptionError(text, hint="omit the option, or name processes")
+        for name in ctx.sources.options:
+            if ctx.sources.level(name) is ValueLevel.COMMAND_LINE and name not in ("dry_run", "format"):
+                given = ctx.sources.render(name)
+                text = f"{given} has no effect with a run: its ranks get the CPUs of their plan"
+                raise OptionError(text, hint="omit the option, or name processes")
         roots: dict[int, WantedCpus] = {}
         for group in inspection.groups:
             if plan := group.expected:
@@ -106,31 +104,25 @@ def _plan(values: Mapping[str, Any], pids: Sequence[int]) -> dict[int, WantedCpu
     pids = tuple(dict.fromkeys(pids))
     ranks: int = values["ranks"] or len(pids)
     if len(pids) > 1 and ranks != len(pids):
-        text = f"-n {ranks}, but {len(pids)} processes are named"
-        raise OptionError(
-            text, hint="omit -n: each process is a rank; or name the parent of the workers alone"
-        )
+        hint = "omit -n: each process is a rank; or name the parent of the workers alone"
+        raise OptionError(f"-n {ranks}, but {len(pids)} processes are named", hint=hint)
     workers = find_workers(pids[0], ranks) if ranks > len(pids) else pids
-    sharing = choose_sharing(values)
-    request = make_settings(Request, values, ranks=ranks, sharing=sharing)
+    request = make_settings(Request, values, ranks=ranks, sharing=choose_sharing(values))
     machine, stats = read_machine(), read_processes()
     runs = read_other_runs(machine, request)
     others = [run for run in runs if find_descendants(stats, (run.pid,)).isdisjoint(pids)]
     plan = plan_or_suggest(machine, request, others)
     print_warnings(plan)
     masks = [placement.cpuset for placement in plan.placements]
-    wanted = {pid: (rank, cpus) for rank, (pid, cpus) in enumerate(zip(workers, masks, strict=True))}
-    roots: dict[int, tuple[int | None, CpuSet]] = {pids[0]: (None, union(masks)), **wanted}
-    for pid, (_, cpus) in roots.items():
+    roots: dict[int, WantedCpus] = {}
+    for pid, rank, cpus in [(pids[0], None, union(masks)), *zip(workers, range(ranks), masks, strict=True)]:
         allowed = read_limits(DirectoryRoot("/"), str(pid)).cpuset
         if allowed and not cpus <= allowed:
             text = f"the cpuset of process {pid} has {named('CPU', allowed)}, the plan {named('CPU', cpus)}"
-            raise RequestError(
-                text, hint=f"name CPUs of the cpuset with --mask, for example --mask {allowed}"
-            )
-    return {
-        pid: WantedCpus(rank=rank, cpus=cpus, masks=frozenset((cpus,))) for pid, (rank, cpus) in roots.items()
-    }
+            hint = f"name CPUs of the cpuset with --mask, for example --mask {allowed}"
+            raise RequestError(text, hint=hint)
+        roots[pid] = WantedCpus(rank=rank, cpus=cpus, masks=frozenset((cpus,)))
+    return roots
 
 
 def _find_notes(inspection: Inspection, found: Sequence[ReboundProcess]) -> Iterator[str]:
@@ -152,8 +144,7 @@ def _find_notes(inspection: Inspection, found: Sequence[ReboundProcess]) -> Iter
         yield "memory that is in use stays on its NUMA node; 'migratepages' moves it"
 
 
-_ROWS = 60  # processes that the table shows
-_MASKS = 4  # different masks that a cell shows
+_ROWS, _MASKS = 60, 4  # processes that the table shows, and different masks that a cell shows
 
 
 def render_rebound(
@@ -177,8 +168,7 @@ def render_rebound(
         if not each.is_bound:
             wrong = sum(number for mask, number in each.after.items() if mask not in each.wanted.masks)
             why = "; ".join(dict.fromkeys(each.failures)) or "its threads still change their masks"
-            number = max(wrong, len(each.failures))
-            who = f"{count(number, 'thread')} of {clean_line(each.name)} ({each.pid})"
+            who = f"{count(max(wrong, len(each.failures)), 'thread')} of {clean_line(each.name)} ({each.pid})"
             text = f"{who} could not be bound to {named('CPU', each.wanted.cpus)}: {why}"
             blocks.append(render_paragraph("error", text, width))
     blocks += [render_paragraph("note", note, width) for note in notes]
@@ -192,8 +182,8 @@ def _render_masks(masks: MaskCounts) -> str:
     found = Counter(masks).most_common()
     if len(found) == 1:
         return render_cpus(found[0][0])
-    shown = [f"{render_cpus(mask)} ({number})" for mask, number in found[:_MASKS]]
-    return ", ".join([*shown, *(["..."] if len(found) > _MASKS else [])])
+    shown = ", ".join(f"{render_cpus(mask)} ({number})" for mask, number in found[:_MASKS])
+    return f"{shown}, ..." if len(found) > _MASKS else shown
 
 
 def render_rebound_json(found: Sequence[ReboundProcess], notes: Sequence[str], *, dry_run: bool) -> str:

@@ -3,7 +3,6 @@
 import os
 import signal
 import time
-from collections.abc import Sequence
 
 import click
 
@@ -61,18 +60,17 @@ def run(ctx: click.Context) -> int:
     pools are configured to use only these CPUs.
     """
     assert isinstance(ctx, VerbContext)
+    settings = None
     try:
         settings = make_planning_settings(ctx)
-    except OmpbindError:
-        _remove_report(ctx.typed)
-        raise
-    try:
         settings = settings.replace(run_id=run_settings.choose_run_id(settings.run_id))
         outcome = _plan_and_supervise(settings)
     except Exception as error:
         if isinstance(error, OmpbindError):
             ctx.explain(error)  # before the report: it has the same message
-        if settings.report is not None and not settings.dry_run:
+        if settings is None:
+            _remove_report(ctx)
+        elif settings.report is not None and not settings.dry_run:
             from ompbind.cli.run_report import report_failure  # noqa: PLC0415 - door: --report
 
             report_failure(settings, error)
@@ -86,10 +84,10 @@ def run(ctx: click.Context) -> int:
     return exit_code(outcome)
 
 
-def _remove_report(words: Sequence[str]) -> None:
+def _remove_report(ctx: VerbContext) -> None:
     from ompbind.cli.run_report import remove_earlier_report  # noqa: PLC0415 - door: a wrong command line
 
-    remove_earlier_report(words)
+    remove_earlier_report(ctx)
 
 
 def _plan_and_supervise(settings: Settings) -> Outcome | None:
@@ -99,9 +97,8 @@ def _plan_and_supervise(settings: Settings) -> Outcome | None:
     """
     spec = make_spec_of_run(settings.parts, settings.run_id or "")
     if settings.topology != LIVE and not settings.dry_run:
-        raise RequestError(
-            "--topology: ranks can only run on this machine", hint="add --dry-run, or omit --topology"
-        )
+        hint = "add --dry-run, or omit --topology"
+        raise RequestError("--topology: ranks can only run on this machine", hint=hint)
     machine = register.read_planning_machine(*settings.parts)
     request = make_requests(settings.parts, spec, machine)
     settings = run_settings.fill_paths(settings, spec.run_id)
@@ -124,8 +121,7 @@ def _plan_and_supervise(settings: Settings) -> Outcome | None:
         if not settings.quiet:
             _print_before_start(plan, found.registry, spec, settings)
         began_at = time.time()
-        shown = output is None or output.tag
-        reporter = RunReporter(plan, quiet=settings.quiet, verbose=settings.verbose, stderr_shown=shown)
+        reporter = RunReporter(plan, settings, stderr_shown=output is None or output.tag)
         commands = make_commands(plan, spec)  # before the fork: an error is that of the foreground process
         options = run_settings.make_run_options(settings, plan, spec, output, found.claim)
         try:
@@ -160,15 +156,13 @@ def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, settings:
 class RunReporter(Reporter):
     """Renders the messages of the supervisor.
 
-    With `quiet` only errors and failed verifications are rendered, with `verbose` also the resource usage of
+    With --quiet only errors and failed verifications are rendered, with --verbose also the resource usage of
     each rank. `stderr_shown` is True if the user has seen what ranks wrote to standard error.
     """
 
-    def __init__(self, plan: Plan, *, quiet: bool, verbose: bool, stderr_shown: bool) -> None:
-        self._plan = plan
-        self._quiet = quiet
-        self._verbose = verbose
-        self._stderr_shown = stderr_shown
+    def __init__(self, plan: Plan, settings: Settings, *, stderr_shown: bool) -> None:
+        self._plan, self._stderr_shown = plan, stderr_shown
+        self._quiet, self._verbose = settings.quiet, settings.verbose
 
     def message(self, line: str) -> str:
         """Render one event of the run."""

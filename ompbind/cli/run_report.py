@@ -6,12 +6,12 @@ an earlier run. Otherwise this would look like the report of the new run.
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from itertools import pairwise
 
 from ompbind.cli.console import read_message_width, write_stderr
-from ompbind.cli.run_settings import fill_paths, make_run_id
+from ompbind.cli.option import ValueLevel, VerbContext
+from ompbind.cli.run_settings import choose_run_id, fill_paths
 from ompbind.cli.settings import Settings
 from ompbind.commands.environment import RunSpec
 from ompbind.commands.rank_command import mask_secrets
@@ -77,7 +77,7 @@ def _render_failure(spec: RunSpec, error: OmpbindError) -> str:
 
 def report_failure(settings: Settings, error: Exception) -> None:
     """Write the report of a run that failed before it started."""
-    run_id = settings.run_id or make_run_id()
+    run_id = settings.run_id or choose_run_id(None)
     try:
         filled = fill_paths(settings, run_id)
         file = prepare_report(filled.report or "", filled.log_dir or "")
@@ -88,18 +88,15 @@ def report_failure(settings: Settings, error: Exception) -> None:
     _write(file, _render_failure(spec, explained), _REFUSED_WAIT_S)
 
 
-def remove_earlier_report(words: Sequence[str]) -> None:
+def remove_earlier_report(ctx: VerbContext) -> None:
     """Remove the report of an earlier run that a refused command line names; other files stay.
 
     The name may be a mistake too.
     """
-    own = words[: words.index("--") if "--" in words else None]
-    path = os.environ.get("OMPBIND_REPORT", "")
-    for word, following in pairwise([*own, ""]):
-        if word == "--report" or word.startswith("--report="):
-            path = word.removeprefix("--report").removeprefix("=") or following
+    is_typed = ctx.sources.level("report") is ValueLevel.COMMAND_LINE
+    path = (ctx.params["report"] if is_typed else os.environ.get("OMPBIND_REPORT")) or ""
     with suppress(OSError):
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             is_report = SCHEMA.encode() in file.read(_HEAD_BYTES)
-        if is_report and "--dry-run" not in own:
+        if is_report and not ctx.params["dry_run"]:
             os.unlink(path)

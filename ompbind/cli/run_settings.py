@@ -32,19 +32,14 @@ def make_rank_groups(settings: Settings) -> dict[str, RankGroup]:
 
 
 def choose_run_id(run_id: str | None) -> str:
-    """Return the name of a run: that of --run-id, or a new one.
+    """Return the name of a run: that of --run-id, or a new one from its start and its process.
 
     Raises RequestError for the name of the enclosing run: processes of both runs would look alike.
     """
     if run_id and run_id == os.environ.get(OMPBIND_RUN_ID):
         hint = "choose another name, or omit --run-id"
         raise RequestError(f"--run-id {run_id}: the enclosing run has this name", hint=hint)
-    return run_id or make_run_id()
-
-
-def make_run_id() -> str:
-    """Return the name of a run without --run-id: from its start and its process."""
-    return f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    return run_id or f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
 
 
 def fill_paths(settings: Settings, run_id: str) -> Settings:
@@ -52,28 +47,29 @@ def fill_paths(settings: Settings, run_id: str) -> Settings:
 
     Raises LaunchError for a relative path if the current directory was removed.
     """
-    filled = {}
-    for option, path in (("--log-dir", settings.log_dir), ("--report", settings.report)):
-        if path is not None and not os.path.isabs(path):
+    given = {"log_dir": settings.log_dir, "report": settings.report}
+    paths = {name: path for name, path in given.items() if path is not None}
+    for name, path in paths.items():
+        if not os.path.isabs(path):
             try:
                 os.getcwd()
             except FileNotFoundError as error:
+                text = f"{settings.sources.options[name].long_name} {path}: the current directory was removed"
                 hint = "give an absolute path, or change to another directory"
-                raise LaunchError(f"{option} {path}: the current directory was removed", hint=hint) from error
-        filled[option] = None if path is None else fill(path, {"run_id": run_id})
-    return settings.replace(log_dir=filled["--log-dir"], report=filled["--report"])
+                raise LaunchError(text, hint=hint) from error
+    return settings.replace(**{name: fill(path, {"run_id": run_id}) for name, path in paths.items()})
 
 
 def make_output(settings: Settings) -> Output | None:
     """Make the output options of the run; None where ranks inherit the output of ompbind."""
-    directory, modes = settings.log_dir, make_modes(settings.output, settings.log_dir)
+    modes = make_modes(settings.output, settings.log_dir)
     if modes == ("inherit",):
         return None
     return Output(
         tag="tag" in modes,
         timestamps=settings.timestamps,
         colours=(supports_colours(sys.stdout), supports_colours(sys.stderr)),
-        directory=directory,
+        directory=settings.log_dir,
         force=settings.force,
         pty=settings.pty,
     )
@@ -121,16 +117,14 @@ def make_run_options(
 
 def set_up_rendezvous(settings: Settings, spec: RunSpec) -> RunSpec:
     """Add the rendezvous variables for --rendezvous, of each group with a port of its own."""
-    from ompbind.execution.rendezvous import (  # noqa: PLC0415 - door: --rendezvous
-        add_rendezvous,
-        choose_ports,
-        find_replaced_variables,
-    )
+    from ompbind.execution import rendezvous  # noqa: PLC0415 - door: --rendezvous
 
-    ports = [None] * len(spec.parts) if settings.dry_run else choose_ports(len(spec.parts))
-    parts = [add_rendezvous(part, port) for part, port in zip(spec.parts, ports, strict=True)]
-    for before, after in zip(spec.parts, parts, strict=True):
-        replaced = ", ".join(f"{name}={value}" for name, value in find_replaced_variables(before, after))
+    parts, number = [], len(spec.parts)
+    ports = [None] * number if settings.dry_run else rendezvous.choose_ports(number)
+    for before, port in zip(spec.parts, ports, strict=True):
+        parts.append(after := rendezvous.add_rendezvous(before, port))
+        replaced = rendezvous.find_replaced_variables(before, after)
         if replaced and not settings.quiet:
-            print_message(f"--rendezvous replaces inherited variables: {replaced}")
+            text = ", ".join(f"{name}={value}" for name, value in replaced)
+            print_message(f"--rendezvous replaces inherited variables: {text}")
     return spec.replace(groups=tuple(parts)) if spec.groups else parts[0]

@@ -6,7 +6,8 @@
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 
 import click
 
@@ -15,7 +16,6 @@ from ompbind.cli.checks import Check, check_options
 from ompbind.cli.console import HELP_SHOWN, make_help_option, print_message
 from ompbind.cli.option import Complete, Option, VerbContext, make_completion
 from ompbind.cli.options import find_options, find_unknown_variables
-from ompbind.cli.readers import one_of
 from ompbind.errors import OmpbindError, OptionError
 
 HELP = "Help"
@@ -27,17 +27,10 @@ _RESETS = (
     " the command line takes precedence."
 )
 METAVARS = {
-    "command": "CMD...",
-    "optional command": "[-- CMD...]",
-    "targets": "[PID|RUN]...",
-    "runs": "RUN...",
-    "shell": "bash|zsh|fish",
-    "verb": "[VERB]",
-}
+    "command": "CMD...", "optional command": "[-- CMD...]", "targets": "[PID|RUN]...", "runs": "RUN...",
+    "shell": "bash|zsh|fish", "verb": "[VERB]",
+}  # fmt: skip
 """What stands for the words after the options in the help."""
-
-WordsAfter = Literal["command", "optional command", "targets", "runs", "shell", "verb", "none"]
-"""The words after the options: a command, a command that may be missing, processes and runs, and so on."""
 
 
 def make_format_option(verb: str, *words: str, section: str = "Options", detail: str = "") -> Option:
@@ -46,7 +39,6 @@ def make_format_option(verb: str, *words: str, section: str = "Options", detail:
         "--format",
         section=section,
         verbs=(verb,),
-        read=one_of(words),
         words=words,
         default=words[0],
         everyday=section != "Options",
@@ -61,10 +53,10 @@ class Verb(click.Command):
     - `help`: its description, without it the docstring of `run`; `summary`: the line in the list of verbs
     - `page`: the page of the documentation about it, "running.md"
     - `examples`: pairs of a description and a command line; `details` only the complete help shows
-    - `words`: which words follow the options, `complete_word` completes them
+    - `words`: which words follow the options, a key of METAVARS; `complete_word` completes them
     - `prints_warnings`: returns whether this process prints warnings about options; only one of the processes
       that a launcher has started prints them
-    - `refuse`: called with the words after the verb if they are wrong
+    - `refuse`: called for a wrong command line, with a context that has what could be read of it
     - `checks`: which of its own options have no effect because of others
     """
 
@@ -80,16 +72,18 @@ class Verb(click.Command):
         page: str,
         examples: tuple[tuple[str, str], ...],
         details: str = "",
-        words: WordsAfter = "none",
+        words: str = "",
         complete_word: Complete | None = None,
         prints_warnings: Callable[[click.Context], bool] = lambda _: True,
-        refuse: Callable[[Sequence[str]], None] | None = None,
+        refuse: Callable[[Any], None] | None = None,
         checks: Sequence[Check] = (),
     ) -> None:
         self.options = find_options(name)
         params: list[click.Parameter] = [*self.options]
-        if words != "none":
-            params.append(_make_argument(words, complete_word))
+        if words:
+            complete = partial(_complete_word, complete_word)
+            argument: dict[str, Any] = {"nargs": -1, "metavar": METAVARS[words], "type": click.UNPROCESSED}
+            params.append(click.Argument(["words"], shell_complete=complete, **argument))
         self.has_short_help = any(option.is_everyday(name) for option in self.options)
         if self.has_short_help:
             params.append(make_help_option("--help-all", help="Show all options and examples and exit."))
@@ -118,35 +112,31 @@ class Verb(click.Command):
         assert isinstance(ctx, VerbContext)
         ctx.typed = tuple(args)  # click removes words from the list
         try:
-            return self._parse(ctx, args)
-        except (click.UsageError, OmpbindError):
-            if self.refuse and not ctx.run:
-                self.refuse(ctx.typed)
-            raise
-
-    def _parse(self, ctx: VerbContext, args: list[str]) -> list[str]:
-        rest = super().parse_args(ctx, args)
-        if ctx.run or ctx.params.get("name") or ctx.params.get("group"):
-            from ompbind.cli.groups import adopt_run_options, parse_groups  # noqa: PLC0415 - door: groups
-
+            rest = super().parse_args(ctx, args)
             if ctx.run:
+                from ompbind.cli.groups import adopt_run_options  # noqa: PLC0415 - door: groups
+
                 adopt_run_options(ctx, ctx.run)
-            elif not ctx.resilient_parsing:
-                ctx.messages = tuple(self._check(ctx))
+            if ctx.resilient_parsing:
+                return rest
+            ctx.messages = tuple(self._check(ctx))
+            if not ctx.run and (ctx.params.get("name") or ctx.params.get("group")):
+                from ompbind.cli.groups import parse_groups  # noqa: PLC0415 - door: groups
+
                 ctx.groups = parse_groups(self, ctx)
                 of_groups = (text for group in ctx.groups for text in group.messages)
                 ctx.messages = tuple(dict.fromkeys((*ctx.messages, *of_groups)))
-                return rest
-        if not ctx.resilient_parsing:
-            ctx.messages = tuple(self._check(ctx))
-        return rest
+            return rest
+        except (click.UsageError, OmpbindError):
+            if self.refuse and not ctx.run:
+                lenient = {"resilient_parsing": True, "ignore_unknown_options": True}
+                self.refuse(self.make_context(ctx.info_name, [*ctx.typed], parent=ctx.parent, **lenient))
+            raise
 
     def _check(self, ctx: VerbContext) -> list[str]:
-        """Check a command line, and return the messages about it.
-
-        --quiet hides warnings, also of variables that ompbind does not know. --verbose and `config` show what
-        gave way. Raises OptionError without a command, and RequestError for options that have no effect
-        together.
+        """Check a command line, and return the messages about it: --quiet hides warnings, --verbose and
+        `config` show what gave way. Raises OptionError without a command, and RequestError for options that
+        have no effect together.
         """
         values = ctx.params
         # files, a process that exists, or commands of a file
@@ -159,15 +149,12 @@ class Verb(click.Command):
         warnings = [*ctx.configuration.warnings, *found]
         if self.name in PLANNING:
             for name, hint in find_unknown_variables(os.environ):
-                warnings.append(f"{name} is not a variable of ompbind" + (f"; {hint}" if hint else ""))
+                warnings.append("; ".join(filter(None, (f"{name} is not a variable of ompbind", hint))))
         texts = [] if values.get("quiet") else [f"warning: {text}" for text in warnings]
         return [*texts, *(replaced if values.get("verbose") or self.name == "config" else ())]
 
     def invoke(self, ctx: click.Context) -> int:
-        """Print the messages about the options, run the verb, and return its exit code.
-
-        An error names the variable or the file that a wrong value comes from.
-        """
+        """Print the messages about the options, run the verb, and return its exit code."""
         assert isinstance(ctx, VerbContext)
         try:
             if ctx.messages and self.prints_warnings(ctx):
@@ -187,10 +174,7 @@ class Verb(click.Command):
                 formatter.write_text(self.details)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, section by section in the order in which sections first appear.
-
-        The help texts of all sections begin in the same column.
-        """
+        """Write the options by sections, as these first appear; all texts begin in the same column."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
@@ -209,21 +193,18 @@ class Verb(click.Command):
             formatter.write_text(_RESETS)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples, and where to read more.
-
-        Examples have a line each in the short help, where they fit, otherwise two lines.
-        """
+        """Write the examples, in the short help with a line each where they fit, and where to read more."""
         short = self._is_short(ctx)
         examples = self.examples[:SHORT_EXAMPLES] if short else self.examples
         width = max((len(line) for _, line in examples), default=0)
         rows = [f"{line.ljust(width)}  {description}" for description, line in examples]
         with formatter.section("Examples"):
-            if short and max(map(len, rows), default=0) + formatter.current_indent <= formatter.width:
-                formatter.write("".join(f"{'':>{formatter.current_indent}}{row}\n" for row in rows))
-            else:
-                for description, line in examples:
+            space = " " * formatter.current_indent
+            fits = short and max(map(len, rows), default=0) + len(space) <= formatter.width
+            for (description, line), row in zip(examples, rows, strict=True):
+                if not fits:
                     formatter.write_text(f"{description}:")
-                    formatter.write(f"{'':>{formatter.current_indent}}  {line}\n")
+                formatter.write(f"{space}{row if fits else f'  {line}'}\n")
         all_options = f"All options: '{ctx.command_path} --help-all'. " if short else ""
         formatter.write_paragraph()
         formatter.write_text(f"{all_options}Documentation: docs/{self.page}")
@@ -234,28 +215,18 @@ class Verb(click.Command):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         """Return completions; options that reset others only after --no."""
         found = super().shell_complete(ctx, incomplete)
-        for option in self.options:
-            for item in found:
-                if item.value in option.names:
-                    item.help = option.render_help()
-        if not incomplete.startswith("--no"):
-            return found
-        resets = (option.reset_name for option in self.options)
+        by_name = {name: option for option in self.options for name in option.names}
+        for item in found:
+            if item.value in by_name:
+                item.help = by_name[item.value].render_help()
+        resets = (option.reset_name for option in self.options if incomplete.startswith("--no"))
         return found + [make_completion(name) for name in resets if name.startswith(incomplete)]
 
 
-def _make_argument(words: WordsAfter, complete: Complete | None) -> click.Argument:
-    """Return the words after the options."""
-
-    def complete_word(ctx: click.Context, param: click.Parameter, text: str) -> list[Any]:
-        if complete is None:
-            return [make_completion(text, type="file")]
-        return [make_completion(word) for word in complete(text) if word.startswith(text)]
-
-    return click.Argument(
-        ["words"],
-        nargs=-1,
-        metavar=METAVARS[words],
-        type=click.UNPROCESSED,
-        shell_complete=complete_word,
-    )
+def _complete_word(
+    complete: Complete | None, ctx: click.Context, param: click.Parameter, text: str
+) -> list[Any]:
+    """Return completions of a word after the options, without `complete` of the name of a file."""
+    if complete is None:
+        return [make_completion(text, type="file")]
+    return [make_completion(word) for word in complete(text) if word.startswith(text)]

@@ -41,12 +41,13 @@ def test_a_run_that_fails_before_it_starts_replaces_the_report(tmp_path, report,
 
 REFUSED = [
     ["--env", "PORT", "--", "true"], ["--timestamps", "--", "true"], ["--share", "--avoid", "--", "true"],
-    ["-t", "0", "--", "true"], ["--bogus", "5", "--", "true", "--report", "of-the-command"], [],
+    ["-t", "0", "--", "true"], ["--bogus", "5", "true", "--report", "of-the-command"], [],
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("args", REFUSED)
-def test_a_refused_command_line_removes_the_report_of_an_earlier_run(tmp_path, report, args):
+def test_a_refused_command_line_removes_the_report_of_an_earlier_run(tmp_path, monkeypatch, report, args):
+    monkeypatch.chdir(tmp_path)
     other = tmp_path / "of-the-command"
     for words, env in (
         ([f"--report={report}", *args], {}),
