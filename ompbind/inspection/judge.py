@@ -33,22 +33,8 @@ from typing import TypeAlias
 
 from ompbind.commands.rank_variables import OMPBIND_RUN_ID
 from ompbind.cpuset import CpuSet, count, join_words, named
-from ompbind.inspection.diagnosis import (
-    ExpectedBinding,
-    binds,
-    explain_changed,
-    explain_escape,
-    explain_inheriting,
-    explain_narrowing,
-    explain_remedy,
-    explain_without_variable,
-    find_changed,
-    find_runtimes,
-    guess_expected,
-    is_unbound,
-    name_runtimes,
-    render_place_variables,
-)
+from ompbind.inspection import diagnosis
+from ompbind.inspection.diagnosis import ExpectedBinding, find_runtimes
 from ompbind.inspection.verdict import ThreadIssue, Verdict, sort_issues
 from ompbind.machine.read.linux_cgroup import CgroupLimits
 from ompbind.openmp.binding import Bind
@@ -109,7 +95,7 @@ def judge(
     if group and expected and (run_id := expected.run_id):
         own = (run_id, group[0].env.get(OMPBIND_RUN_ID, run_id))
         group = tuple(process for process in group if process.env.get(OMPBIND_RUN_ID, run_id) in own)
-    expected = expected or guess_expected(group)
+    expected = expected or diagnosis.guess_expected(group)
     masks = [thread.cpus for process in group for thread in process.threads]
     found = [issue for process in group for issue in _find_wrong_masks(process, expected, group, change)]
     found += [issue for process in group for issue in _find_absent_binding(process, expected, group)]
@@ -165,17 +151,18 @@ def _find_wrong_masks(
     if outside:
         # If earlier limits are not known, the cpuset may have changed.
         in_cpuset = change.before is None and set(outside) == {change.now.cpuset}
-        cause = explain_escape(process, change.now.directory if in_cpuset else "")
+        cause = diagnosis.explain_escape(process, change.now.directory if in_cpuset else "")
         yield "outside", Severity.ERROR, cause, process, outside
     if narrowed:
-        inherited = explain_inheriting(process, narrowed, group)
+        inherited = diagnosis.explain_inheriting(process, narrowed, group)
         # A process that only inherited its mask needs no advice: its parent gets it.
-        by_runtime = "" if inherited and not find_runtimes(process) else explain_narrowing(process, narrowed)
+        needs_advice = not inherited or find_runtimes(process)
+        by_runtime = diagnosis.explain_narrowing(process, narrowed) if needs_advice else ""
         code, severity, cause = "narrowed", Severity.ERROR, inherited
         if by_runtime:
-            cause = f"{by_runtime}; {explain_remedy(process, expected)}"
+            cause = f"{by_runtime}; {diagnosis.explain_remedy(process, expected)}"
         elif not inherited:
-            cause = explain_without_variable(process, narrowed)
+            cause = diagnosis.explain_without_variable(process, narrowed)
             if not _shares_initial_cpu(process, expected):
                 code, severity = "confined", Severity.NOTE
         yield code, severity, cause, process, narrowed
@@ -214,12 +201,14 @@ def _find_place_issues(
     free = [place for place in places if not counts[place]]
     shared = first if first in crowded and (expected.rank is not None or runtimes) else None
     if shared:
-        cause = explain_narrowing(process, [shared]) or "they inherit the place of the initial thread"
+        cause = (
+            diagnosis.explain_narrowing(process, [shared]) or "they inherit the place of the initial thread"
+        )
         if len(runtimes) > 1:
             cause += f", and the second of {len(runtimes)} OpenMP runtimes sees only that place"
-        cause += f"; {explain_remedy(process, expected)}"
+        cause += f"; {diagnosis.explain_remedy(process, expected)}"
     elif not runtimes:
-        cause = explain_without_variable(process, ())
+        cause = diagnosis.explain_without_variable(process, ())
     else:
         cause = "more threads than places, or several threads start parallel regions; use --bind rank"
     if free:
@@ -233,15 +222,20 @@ def _find_absent_binding(
     process: ProcessState, expected: ExpectedBinding, group: Sequence[ProcessState]
 ) -> Iterator[_ProcessIssue]:
     """Find OpenMP threads that are not bound as planned, or changed variables."""
-    changed, masks = find_changed(process, expected), tuple(thread.cpus for thread in process.threads)
-    cause = explain_changed(process, expected, changed) if changed else ""
-    if is_unbound(process, expected):
-        written = render_place_variables(process)
+    changed, masks = (
+        diagnosis.find_changed(process, expected),
+        tuple(thread.cpus for thread in process.threads),
+    )
+    cause = diagnosis.explain_changed(process, expected, changed) if changed else ""
+    if diagnosis.is_unbound(process, expected):
+        written = diagnosis.render_place_variables(process)
         how = f"with {written}" if written else "without places"
-        cause = cause or f"executed {how}, and {' and '.join(name_runtimes(process))} did not bind them"
+        cause = (
+            cause or f"executed {how}, and {' and '.join(diagnosis.name_runtimes(process))} did not bind them"
+        )
         yield "unbound", Severity.ERROR, cause, process, masks
     elif changed:
-        is_error = process is group[0] and binds(changed, expected)
+        is_error = process is group[0] and diagnosis.binds(changed, expected)
         yield "environment", Severity.ERROR if is_error else Severity.NOTE, cause, process, masks
 
 

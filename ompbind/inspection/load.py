@@ -79,10 +79,10 @@ _SHOWN = 4  # processes that a text names
 
 
 class LoadSample(Record):
-    """The processes of one rank at a time; `at_s` is in seconds of a monotonic clock.
+    """The processes of one rank at a time of a monotonic clock.
 
-    `throttling` is how the CPU quota has throttled their cgroup since it was created, None if unknown.
-    `usage` is the CPU time of all CPUs, and of all ranks that share CPUs with the rank; None if not read.
+    `throttling` is how the CPU quota has throttled their cgroup since it was created. `usage` is the CPU time
+    of all CPUs, and of all ranks that share CPUs with the rank. Both are None if unknown.
     """
 
     at_s: float
@@ -163,10 +163,8 @@ class Streak(Record):
 def add_sample(streak: Streak, sample: LoadSample) -> Streak:
     """Return the streak with one more sample, or a new streak if this sample ends it."""
     competitors = find_competitors(streak.last, sample)
-    if competitors is None:
-        return Streak(last=sample)
-    delay_s = competitors.delay_s
-    if delay_s is not None and delay_s <= _MIN_DELAY * competitors.busy_s:  # an unknown delay counts as long
+    delay_s = competitors.delay_s if competitors else 0.0  # an unknown delay counts as long
+    if competitors is None or (delay_s is not None and delay_s <= _MIN_DELAY * competitors.busy_s):
         return Streak(last=sample)
     if streak.last is None or not streak.samples:
         return Streak(last=sample, competitors=competitors, began_at_s=sample.at_s, samples=1)
@@ -252,10 +250,8 @@ def make_load_issue(streak: Streak) -> ThreadIssue:
     severity = Severity.ERROR if streak.measured and streak.is_proof else Severity.WARNING
     if streak.measured:
         runnable = streak.runnable_s / streak.span_s
-        ratio = min(
-            streak.delay_s / streak.busy_s if streak.busy_s else runnable,
-            runnable / len(competitors.cpus) - 1,
-        )
+        ratio = streak.delay_s / streak.busy_s if streak.busy_s else runnable
+        ratio = min(ratio, runnable / len(competitors.cpus) - 1)
         text = f"on average {runnable:.1f} threads were runnable on {cpus} in {samples}, and waited for"
         text += f" each other {ratio:.1f} times as long as they ran"
     else:

@@ -46,9 +46,8 @@ class MaskOrigin(Record):
 class RankProcesses(Record):
     """A group: the processes of one rank, parents before children, or one process without a rank.
 
-    `run_id` and `rank` are None if unknown or if there is none; `expected` is None without a known plan.
-    `attempt` counts the starts of the rank, from 1. `memory` has the memory map of processes, by PID, as far
-    as it was read. `origin` is where the mask of the first process comes from, None if unknown.
+    `expected` is None without a known plan. `attempt` counts the starts of the rank, from 1. `memory` has the
+    memory map of processes, by PID, as far as it was read. `origin` is that of the first process.
     """
 
     run_id: str | None
@@ -85,10 +84,7 @@ class Inspection(Record):
 
 
 class ObservedProcesses(Record):
-    """What was read of a target: processes by PID, live runs, and where each mask comes from, by PID.
-
-    `limits` are the limits by cgroups of processes, by PID.
-    """
+    """What was read: live runs, and by PID processes, where their masks come from, their cgroup limits."""
 
     processes: Mapping[int, ProcessState]
     runs: tuple[LiveRun, ...] = ()
@@ -174,10 +170,9 @@ def _use_bind_of_run(
     """Replace the binding mode that follows from variables with the mode of the live run.
 
     The command may have changed the variables before the process was executed, as `env` does. With a single
-    CPU the variables are the same in all modes. ompbind gives each rank one of the variables that bind: if
-    there is none, the command has removed them.
+    CPU the variables are the same in all modes.
     """
-    if not first.env.keys() & {*PLACE_VARIABLES, KMP_AFFINITY}:
+    if not first.env.keys() & {*PLACE_VARIABLES, KMP_AFFINITY}:  # the command has removed those of the rank
         expected = expected.replace(variables=(("OMP_PROC_BIND", "true"),))
     own, rank = clean_name(expected.run_id), (expected.rank, expected.cpus)
     bind = next((run.bind for run in runs if run.run_id == own and rank in run.ranks), expected.bind)
@@ -192,13 +187,8 @@ def _expect_by_cpus(
     This is all that is known of ranks whose environment is not readable. None unless exactly one rank fits.
     """
     whole = union(thread.cpus for process in processes for thread in process.threads)
-    runs = (run for run in observed.runs if run.run_id == run_id)
-    fitting = [
-        (run.bind, number, cpus)
-        for run in runs
-        for number, cpus in run.ranks
-        if (whole <= cpus if rank is None else number == rank)
-    ]
+    ranks = [(run.bind, *found) for run in observed.runs if run.run_id == run_id for found in run.ranks]
+    fitting = [found for found in ranks if (whole <= found[2] if rank is None else found[1] == rank)]
     if len(fitting) != 1:
         return None
     bind, number, cpus = fitting[0]
@@ -215,8 +205,7 @@ def _set_bind(guess: ExpectedBinding, bind: str, initial_thread: ThreadState | N
     """
     workers = guess.cpus if guess.bind is Bind.NONE else guess.compute
     singles = [CpuSet((cpu,)) for cpu in guess.compute]
-    if initial_thread and initial_thread.cpus in singles:
-        singles.sort(key=lambda place: place != initial_thread.cpus)
+    singles.sort(key=lambda place: initial_thread is None or place != initial_thread.cpus)
     places = {
         Bind.RANK: tuple(dict.fromkeys((guess.cpus, workers))),
         Bind.NONE: (guess.cpus,),

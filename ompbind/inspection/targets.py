@@ -42,13 +42,10 @@ def find_target(words: Sequence[str]) -> Target:
 
     Raises InspectError for a word that matches nothing, or several runs.
     """
-    live = read_visible_runs()
-    pids: list[int] = []
-    runs: list[LiveRun] = []
+    live, pids, runs = read_visible_runs(), list[int](), list[LiveRun]()
     for word in words:
         found = match_runs(word, live)
-        pid = _find_process(word, named_run=bool(found))
-        if pid:
+        if pid := _find_process(word, named_run=bool(found)):
             pids.append(pid)
         elif found:
             runs.extend(found)
@@ -102,8 +99,8 @@ def match_runs(word: str, live: Sequence[LiveRun]) -> tuple[LiveRun, ...]:
     matching = exact or tuple(run for run in live if word and run.run_id.startswith(word))
     names = dict.fromkeys(run.run_id for run in matching)
     if len(names) > 1:
-        text = f"the names of several live runs begin with {word!r}"
-        raise InspectError(text, hint=f"use one of {', '.join(names)}")
+        hint = f"use one of {', '.join(names)}"
+        raise InspectError(f"the names of several live runs begin with {word!r}", hint=hint)
     return matching
 
 
@@ -129,8 +126,7 @@ def _find_process(word: str, *, named_run: bool) -> int | None:
 def inspect(target: Target, *, memory: bool = True) -> Inspection:
     """Read all processes of a target that have not exited, and compare them with their plans.
 
-    `memory` also reads the NUMA nodes of their memory, on machines with several nodes. That is slow: the
-    kernel visits every page.
+    `memory` also reads the NUMA nodes of their memory; that is slow: the kernel visits each page.
     """
     stats = read_processes()
     pids = find_descendants(stats, [*target.pids, *(run.pid for run in target.runs)])

@@ -19,16 +19,14 @@ from ompbind.procfs.reader import TICKS_PER_S
 from ompbind.record import Record
 from ompbind.text import Severity, worst
 
-_LEAST_SHARE = 0.1
-_LEAST_CPUS = 0.5
+_LEAST_SHARE, _LEAST_CPUS = 0.1, 0.5
 """How much others use at least to be mentioned: a share of the CPUs, or of many CPUs the time of so many."""
 
 
 class CpuUsage(Record):
-    """CPU time so far, in seconds.
+    """CPU time in seconds, at a time of a monotonic clock: of processes together by CPU, and of the ranks.
 
-    `cpus` is the time in processes by CPU. `processes` is (its own time, that of its reaped children) of each
-    process of the ranks, by PID. `at_s` is in seconds of a monotonic clock.
+    `processes` has (its own time, the time of its reaped children) of each process of the ranks, by PID.
     """
 
     at_s: float
@@ -63,16 +61,14 @@ class OthersLoad(Record):
     @property
     def text(self) -> str:
         """The load as a sentence: "other processes used 61 % of CPUs 0-1"."""
-        if self.share >= _LEAST_SHARE:
-            return f"other processes used {100 * self.share:.0f} % of {named('CPU', self.cpus)}"
-        number = self.share * len(self.cpus)
-        return f"other processes used the time of {number:.1f} CPUs on {named('CPU', self.cpus)}"
+        time_of = f"the time of {self.share * len(self.cpus):.1f} CPUs on"
+        used = f"{100 * self.share:.0f} % of" if self.share >= _LEAST_SHARE else time_of
+        return f"other processes used {used} {named('CPU', self.cpus)}"
 
     def __add__(self, other: "OthersLoad") -> "OthersLoad":
         """Return the load of both spans; the CPUs are equal, or one of both is empty."""
-        return OthersLoad(
-            cpus=self.cpus | other.cpus, span_s=self.span_s + other.span_s, used_s=self.used_s + other.used_s
-        )
+        cpus, span_s, used_s = self.cpus | other.cpus, self.span_s + other.span_s, self.used_s + other.used_s
+        return OthersLoad(cpus=cpus, span_s=span_s, used_s=used_s)
 
 
 def make_cpu_usage(
@@ -243,12 +239,10 @@ class VerificationResult(Record):
     @property
     def errors(self) -> frozenset[tuple[int, str]]:
         """(rank, code) of all errors; with `strict` a hidden rank is an error too."""
-        found = {
-            (rank.rank, issue.code)
-            for rank in self.ranks
-            if rank.verdict
-            for issue in rank.verdict.issues
-            if issue.severity is Severity.ERROR
-        }
-        hidden = {(rank.rank, HIDDEN) for rank in self.ranks if rank.hidden and not rank.verdict}
-        return frozenset(found | hidden if self.strict else found)
+        found = set()
+        for rank in self.ranks:
+            issues = rank.verdict.issues if rank.verdict else ()
+            found |= {(rank.rank, issue.code) for issue in issues if issue.severity is Severity.ERROR}
+            if self.strict and rank.hidden and not rank.verdict:
+                found.add((rank.rank, HIDDEN))
+        return frozenset(found)
