@@ -201,9 +201,8 @@ def _find_place_issues(
     free = [place for place in places if not counts[place]]
     shared = first if first in crowded and (expected.rank is not None or runtimes) else None
     if shared:
-        cause = (
-            diagnosis.explain_narrowing(process, [shared]) or "they inherit the place of the initial thread"
-        )
+        inherit = "they inherit the place of the initial thread"
+        cause = diagnosis.explain_narrowing(process, [shared]) or inherit
         if len(runtimes) > 1:
             cause += f", and the second of {len(runtimes)} OpenMP runtimes sees only that place"
         cause += f"; {diagnosis.explain_remedy(process, expected)}"
@@ -222,17 +221,14 @@ def _find_absent_binding(
     process: ProcessState, expected: ExpectedBinding, group: Sequence[ProcessState]
 ) -> Iterator[_ProcessIssue]:
     """Find OpenMP threads that are not bound as planned, or changed variables."""
-    changed, masks = (
-        diagnosis.find_changed(process, expected),
-        tuple(thread.cpus for thread in process.threads),
-    )
+    masks = tuple(thread.cpus for thread in process.threads)
+    changed = diagnosis.find_changed(process, expected)
     cause = diagnosis.explain_changed(process, expected, changed) if changed else ""
     if diagnosis.is_unbound(process, expected):
         written = diagnosis.render_place_variables(process)
         how = f"with {written}" if written else "without places"
-        cause = (
-            cause or f"executed {how}, and {' and '.join(diagnosis.name_runtimes(process))} did not bind them"
-        )
+        labels = " and ".join(diagnosis.name_runtimes(process))
+        cause = cause or f"executed {how}, and {labels} did not bind them"
         yield "unbound", Severity.ERROR, cause, process, masks
     elif changed:
         is_error = process is group[0] and diagnosis.binds(changed, expected)

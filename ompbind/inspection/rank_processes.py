@@ -172,7 +172,7 @@ def _use_bind_of_run(
     The command may have changed the variables before the process was executed, as `env` does. With a single
     CPU the variables are the same in all modes.
     """
-    if not first.env.keys() & {*PLACE_VARIABLES, KMP_AFFINITY}:  # the command has removed those of the rank
+    if not first.env.keys() & {*PLACE_VARIABLES, KMP_AFFINITY}:  # the command has removed them
         expected = expected.replace(variables=(("OMP_PROC_BIND", "true"),))
     own, rank = clean_name(expected.run_id), (expected.rank, expected.cpus)
     bind = next((run.bind for run in runs if run.run_id == own and rank in run.ranks), expected.bind)
