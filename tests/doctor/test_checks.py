@@ -120,7 +120,6 @@ TABLE = [
     ("cpus", OK, "all 8 online CPUs are allowed", here()),
     ("cpus", NOTE, "4 of 8 online CPUs allowed (0-3): limited by the inherited", here(allowed="0-3")),
     ("cpus", NOTE, "limited by the cpuset of the cgroup", here(allowed="0-3", cpuset=CPUS("0-3"))),
-    ("cpus", NOTE, "cgroup and the inherited affinity mask", here(allowed="0-1", cpuset=CPUS("0-3"))),
     ("cpus", ERROR, "1 of 8 online CPUs allowed (5)", here(allowed="5")),
     ("cpus", NOTE, "limited by the enclosing run (rank 3)", here(allowed="5", enclosing=enclosed("5"))),
     ("cores", NOTE, "2 cores only partly allowed: not CPUs 4-5", here(SMT, allowed="0-3,6-7")),
@@ -130,7 +129,6 @@ TABLE = [
     ("smt", OK, "8 hardware threads per core: ranks use 4", here(make_machine(Shape(smt=8)))),
     ("quota", NOTE, "the cgroup limits CPU time to 2.5 of 8 allowed CPUs", plain(quota=2.5)),
     ("load", NOTE, "other processes used 88 % of CPUs 0-7 in 1.0 s", load(7.04)),
-    ("bind-call", OK, "is permitted", may(may_bind="granted")),
     ("bind-call", ERROR, "is refused", may(may_bind="refused")),
     ("devices", NOTE, "near CPUs 4-7 on NUMA node 1, but only CPUs 0-3", gpus("0-3", "4-7", allowed="0-3")),
     ("devices", NOTE, "gpu:0, gpu:1: the firmware does not report a NUMA node", gpus("", "")),
@@ -141,7 +139,6 @@ TABLE = [
     ("rebinding", OK, "none known", gpus("0-3", "4-7")),
     ("rebinding", NOTE, "is '1': NCCL binds", here(env={"NCCL_IGNORE_CPU_AFFINITY": "1"})),
     ("rebinding", NOTE, "torchrun binds", command(argv=("torchrun", "--numa-binding=node", "train.py"))),
-    ("rebinding", NOTE, "vLLM binds", command(argv=("vllm", "serve", "MODEL", "--numa-bind"))),
     ("rebinding", OK, "none known", command(argv=("vllm", "serve", "MODEL", "--numa-bind-nodes", "0"))),
     ("rebinding", NOTE, "binds by default", packages("tensorrt_llm")),
     ("rebinding", OK, "none known", packages("tensorrt_llm", env={TRT: "0"})),
@@ -178,7 +175,6 @@ TABLE = [
     ("pools", NOTE, "hardware_concurrency", command(cpp=True)),
     ("pools", OK, "follow the affinity mask", command(library("/x/libtbb.so.12", NEEDED, "app"), cpp=True)),
     ("pools", NOTE, "bound to it", command(library("/x/libonnxruntime.so.1.32.0", NEEDED, "app"))),
-    ("pools", NOTE, "counts all 8 online CPUs, and starts as many", package("ray")),
     *(("pools", NOTE, words, command(program=f"/usr/bin/{name}")) for name, words in (
         ("zstd", "each core of the machine (8)"), ("pigz", "counts all 8 online CPUs"),
         ("nginx", "'worker_cpu_affinity auto' binds the first to CPU 0"), ("memcached", "starts 4 worker"),
@@ -190,7 +186,6 @@ TABLE = [
     ("memory-call", NOTE, "in this container", may(NODES, container="Docker", may_place_memory="refused")),
     ("numa-balancing", OK, "only one node", kernel(numa_balancing=1)),
     ("numa-balancing", NOTE, "on", kernel(NODES, numa_balancing=1)),
-    ("memory", OK, "at least 6 % free on every node", memory(50, 6)),
     ("memory", NOTE, "only 2 % of the memory of NUMA node 1", memory(50, 2)),
     ("kernel", NOTE, "5.14.0", kernel(release="5.14.0")),
     ("versions", OK, "CPython 3.11", here(report=(("Python", "CPython 3.11"),))),
@@ -204,7 +199,6 @@ def issues_of(check, host):
 
 @pytest.mark.parametrize(("check", "severity", "words", "host"), TABLE)
 def test_checks(check, severity, words, host):
-    """Errors come first. Each error and each note has a reason and a remedy."""
     found = issues_of(check, host)
     assert words in found[0].found
     assert found[0].severity is severity
@@ -244,15 +238,10 @@ VARIABLES = """
     OMP_PLACES={0},{1}                      | one CPU
     OMP_PLACES=cores OMP_PROC_BIND=close    | same places
     OMP_PROC_BIND=true                      | the same CPUs
-    OMP_NUM_THREADS=                        | terminates the program
     OMP_NUM_THREADS=9                       | more threads than CPUs
-    MKL_NUM_THREADS=100000000000            | more threads than CPUs
-    GOTO_NUM_THREADS=2                      | overrides OMP_NUM_THREADS
     OMP_WAIT_POLICY=ACTIVE                  | keep their CPUs busy
     OMP_DISPLAY_AFFINITY=true               | standard output
     OMP_PLACES={0},{1} OMP_PROC_BIND=FALSE  |
-    OMP_NUM_THREADS=8                       |
-    OMP_WAIT_POLICY=passive                 |
     OMP_DISPLAY_AFFINITY=false              |
 """
 

@@ -135,7 +135,6 @@ def test_a_changed_cpuset_is_the_cause_of_the_masks_that_it_explains(masks, bind
 
 
 def test_a_core_may_have_a_thread_on_each_of_its_cpus():
-    """As in a plan with --smt all, in which a rank has one thread for each CPU."""
     places = (cpus("0-3"), cpus("2-3"))
     cores = ExpectedBinding(rank=0, cpus=cpus("0-3"), places=places, bind=Bind.CORE)
     for masks, runtimes, codes in (

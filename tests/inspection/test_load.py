@@ -51,14 +51,10 @@ def judge(*samples):
 
 def test_more_runnable_threads_than_cpus_in_their_masks_compete():
     for threads, mask, number in (
-        ("R0 S0*20", None, 0),
         ("R0-1*2 S0-1", None, 0),
         ("R0*2", "0", 2),
-        ("R0-1*3", "0-1", 3),
         ("R0*2 R1*2", "0-1", 4),
         ("R0*5 S0-3*10", "0", 5),
-        ("R0*2 R0-1", "0", 2),
-        ("R0 R1 R0-1", "0-1", 3),
         ("R2*3 D2*4 T2", "2", 3),
     ):
         found = find_competitors(None, LoadSample(at_s=0, processes=(server(threads),)))
@@ -68,10 +64,7 @@ def test_more_runnable_threads_than_cpus_in_their_masks_compete():
 @pytest.mark.parametrize(("times", "runnable"), [
     # (CPU time, run delay) of threads on CPUs 0-1 in 10 s, as measured beside other busy processes
     ([(5.0, 5.0)] * 2 + [(0.3, 5.0)], None),  # a compressor: its third thread waits, but needs no CPU
-    ([(3.0, 7.0)] * 2, None),
     ([(0.4, 4.6)] * 16, 8.0),  # each waits for the others at the end of parallel loops
-    ([(1.0, 9.0)] * 3, 3.0),
-    ([(9.0, 1.0), (5.0, 5.0), (5.0, 5.0)], 3.0),  # the kernel left two of them on one CPU
     ([(0.0, 10.0)] * 4, 4.0),
     ([(5.0, 5.0)] * 2 + [(1.0, 4.0)], None),  # less than 1.25 threads for each CPU
 ])  # fmt: skip
@@ -100,10 +93,8 @@ WAITS = ((0, BUSY, 0.0, 0.0, 0.0), (5, BUSY, 0.33, 4.66, 0.0), (10, BUSY, 0.66, 
     ((WAITS[0], (5, "S0*15", 0.1, 0.1, 0.0), WAITS[2]), "ok"),  # not consecutive
     (tuple((at_s, BUSY, busy_s, busy_s / 2, 0.0) for at_s, _, busy_s, _, _ in WAITS), "ok"),  # 50 %
     (tuple((at_s, BUSY, busy_s, busy_s * 0.51, 0.0) for at_s, _, busy_s, _, _ in WAITS), "error"),
-    (tuple((at_s, BUSY, 0.0, at_s, 0.0) for at_s in (0, 6, 12)), "error"),  # waits, and never runs
     # 3 threads on 2 CPUs are throttled half of the time: their own delay is no more than 50 %
     (tuple((at_s, "R0-1*3", at_s / 3, at_s * 0.66, at_s) for at_s in (0, 6, 12)), "ok"),
-    (tuple((at_s, "R0-1*3", at_s / 3, at_s * 0.66, 0) for at_s in (0, 6, 12)), "error"),
     # 15 threads on a CPU with a quota of half a CPU, as measured: they compete for the rest
     (tuple((at_s, BUSY, at_s / 30, at_s * 0.97, at_s / 2) for at_s in (0, 6, 12)), "error"),
     (tuple((at_s, BUSY, at_s, None, 0.0) for at_s in (0, 6, 12)), "warning"),  # the kernel counts no delay
@@ -128,7 +119,6 @@ def test_a_shorter_streak_is_a_warning_if_it_covers_a_fifth_of_the_run():
 
 @pytest.mark.parametrize(("names", "pool"), [
     ("redis-server io_thd_1 io_thd_2 io_thd_3", "3 threads 'io_thd_*' of redis-server (100)"),
-    ("redis-server io_thd_1", "1 thread 'io_thd_1' of redis-server (100)"),
     ("python3 python3 bio_0", "2 threads 'python3' of python3 (100)"),
 ])  # fmt: skip
 def test_threads_with_numbered_names_are_one_pool(names, pool):
@@ -181,8 +171,6 @@ def users(origin, number=4, mask="0", allowed="0-3", busy=1, **more):
 
 @pytest.mark.parametrize(("users", "severity", "text"), [
     (users(PARENT), "error", "in python (50) with OMP_PROC_BIND=close, libgomp bound the initial thread"),
-    (users(PARENT), "error", "4 busy processes are restricted to CPU 0, although CPUs 0-3 are allowed: in"),
-    (users(PARENT, 6), "error", "(62), python (63) and 2 more"),
     (users(process("0", TORCH, pid=50, **ONE_EACH)), "error", "'ompbind rebind 50' gives it the CPUs"),
     (users(SET_ITSELF, **CLOSE), "error", "in python (50) with OMP_PROC_BIND=close"),
     (users(None, 2, **CLOSE), "error", "'ompbind rebind 60 61' gives each its own CPUs"),

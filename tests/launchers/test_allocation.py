@@ -16,13 +16,11 @@ from tests.tables import rows
 
 @pytest.mark.parametrize(("kind", "text", "masks"), rows("""
     mask_cpu: | 0x0F              | 0-3
-    mask_cpu: | 0x1,0x2,0xF0      | 0 1 4-7
     mask_cpu: | 0x5*2,0xA         | 0,2 0,2 1,3
     map_cpu:  | 0,0x3,5*2         | 0 3 5 5
     none      | 0xFFFFFFFFFFFFFFFFFF | 0-71
     mask_cpu: | 0x0               |
     mask_cpu: | nonsense          |
-    map_cpu:  | -1                |
     rank:     |                   |
 """))  # fmt: skip
 def test_the_masks_of_slurm_are_read_for_each_task(kind, text, masks):
@@ -33,16 +31,13 @@ def test_the_masks_of_slurm_are_read_for_each_task(kind, text, masks):
 @pytest.mark.parametrize(("masks", "ranks", "launcher", "shown"), rows("""
     0-3         | 0-3 0-3 0-3 0-3 | 0-15 | 0,1,2,3 0,1,2,3 0,1,2,3 0,1,2,3
     0 1 2 3     | 0 1 2 3         | 0-15 | 0 1 2 3
-    0,2 1,3     | 0,2 1,3 0,2 1,3 | 0-15 | 0,2 1,3 0,2 1,3
     0 1         | 0 1 0 1         | 0-15 | 0 1 2 3 overlap
     0-1 1-2     | 0-1 1-2         | 0-15 | 0 1 overlap
     0-3         | 0-1 0-1         | 0-15 | 0,1 0,1
     0-1         | 2-3 2-3         | 0-15 | 0 1
                 | 0-1 0-1         | 0-1  | 0,1 0,1
-                | 0-1 2-3         | 0-3  | 0 1
                 | 0-3 0-3 4-7 4-7 | 0-7  | 0 1 2 3 overlap
                 | 0-3 0-3         | ?    | 0,1 0,1
-                | 0               | 0-3  | 0
 """))  # fmt: skip
 def test_ranks_with_the_same_cpus_divide_them(masks, ranks, launcher, shown):
     """`ranks` are the affinity masks of the ranks; a list that a mask contradicts does not count."""
@@ -78,9 +73,7 @@ FILES = {
     NSLOTS=4                                                  |             |                    |
     PBS_JOBID=1.s NCPUS=8 PBS_NODEFILE=nodes                  | PBS         | NCPUS              | 8
     PBS_JOBID=1.s NCPUS=1 PBS_NODEFILE=nodes                  | PBS         | PBS_NODEFILE       | 3
-    PBS_JOBID=1.s PBS_NODEFILE=nodes                          | PBS         | PBS_NODEFILE       | 3
     PBS_JOBID=1.s PBS_NODEFILE=missing                        |             |                    |
-    NCPUS=8                                                   |             |                    |
     LSB_JOBID=5 LSB_DJOB_NUMPROC=6                            | LSF         | LSB_DJOB_NUMPROC   | 6
     LSB_JOBID=5 LSB_DJOB_NUMPROC=6 LSB_MCPU_HOSTS='n1 4 n0 2' | LSF         | LSB_MCPU_HOSTS     | 2
     _CONDOR_SLOT=slot1_2 _CONDOR_MACHINE_AD=machine _CONDOR_JOB_AD=job | HTCondor | _CONDOR_MACHINE_AD | 3
@@ -104,7 +97,6 @@ def test_batch_systems_say_how_many_cpus_of_this_machine_a_job_may_use(
     LSB_JOBID=5 LSB_BIND_CPU_LIST=0,1,6 | 0-1,6
     LSB_JOBID=5                         |
     LSB_JOBID=5 LSB_BIND_CPU_LIST=some  |
-    LSB_BIND_CPU_LIST=0,1               |
 """))  # fmt: skip
 def test_lsf_lists_the_cpus_of_a_job(variables, cpus):
     assert str(read_listed_cpus(make_env(variables))) == cpus

@@ -59,7 +59,6 @@ def test_ranks_with_several_gpus_each_where_devices_of_others_are_denied():
 
 @pytest.mark.parametrize(("env", "options"), [
     ({"SLURM_GPUS_ON_NODE": "2", "CUDA_VISIBLE_DEVICES": "0", "SLURM_STEP_GPUS": "0"}, {"ranks": 2}),
-    ({**PER_TASK, "CUDA_VISIBLE_DEVICES": "0,1", "SLURM_STEP_GPUS": "0,1"}, {}),
     ({**PER_TASK, "SLURMD_TRES_BIND": "gpu:map_gpu:0*4", "CUDA_VISIBLE_DEVICES": "0"}, {}),
     ({**PER_TASK, "CUDA_VISIBLE_DEVICES": "0,2", "SLURM_STEP_GPUS": "0,2"}, {"ranks": 2}),
     (PAIR, {"ranks": 2, "devices_per_rank": 1}), (PAIR, {"ranks": 2, "mask": parse_mask("0-3|4-7")}),

@@ -72,7 +72,6 @@ def test_a_rank_under_a_launcher_gets_its_list_or_keeps_its_cpus(ompbind):
 
 @pytest.mark.parametrize("family", ["vllm", "sglang"])
 def test_lists_for_workers_of_one_server_are_written_as_they_are_read(ompbind, family):
-    """The hint of the error is a command that works."""
     variable, lists = f"{family.upper()}_CPU_OMP_THREADS_BIND", "{1}|{0}".format(*two_cpus())
     done = ompbind("run", "--compat", family, "--", "true", env={variable: lists})
     assert (done.returncode, done.stdout) == (125, "")

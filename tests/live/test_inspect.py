@@ -72,7 +72,6 @@ def run(start):
 
 @pytest.fixture
 def region():
-    """A program with a region in libgomp."""
     need_libgomp()
     return REGION
 

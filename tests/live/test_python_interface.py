@@ -35,7 +35,6 @@ SHOW = ["sh", "-c", "grep Cpus_allowed_list /proc/self/status; echo $OMP_NUM_THR
 
 
 def read_masks():
-    """Return the affinity mask of each thread of this process, as kernel list text."""
     masks = {}
     for name in os.listdir("/proc/self/task"):
         with suppress(FileNotFoundError, ProcessLookupError):  # the thread has just exited
@@ -108,7 +107,6 @@ def show():
 
 
 def report():
-    """Return the CPUs of all threads of this process, and its environment."""
     env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     return set(read_masks().values()), env  # readline sets the other two for child processes only
 

@@ -88,7 +88,6 @@ def started(line, **env):
 
 
 def read_masks(process):
-    """Return the affinity masks of the children of a process, by pid."""
     masks = {}
     for pid in children_of(process.pid):
         with suppress(OSError):  # it has exited meanwhile

@@ -47,12 +47,9 @@ def names(argv, env=()):
     /x/scikit_learn.libs/libgomp-e985bcbb.so.1.0.0        | gomp
     /usr/lib/llvm-14/lib/libomp.so.5                      | omp 14
     /x/numpy.libs/libscipy_openblas64_-32a4b2a6.so        | openblas
-    /x/capi/libonnxruntime.so.1.32.0                      | onnxruntime
     /x/libtcmalloc_minimal.so.4.5.9 (deleted)             | tcmalloc
-    libjemalloc.so.2                                      | jemalloc
     /usr/lib/gcc/libgomp-plugin-nvptx.so.1                |
     /x/libgomp.a                                          |
-    /x/libgomphosis.so                                    |
 """))  # fmt: skip
 def test_libraries_are_recognized_by_their_names(path, name):
     library = name_library(path)
@@ -84,7 +81,6 @@ def test_a_library_for_another_architecture_is_skipped(tmp_path):
 @pytest.mark.parametrize(("tags", "alone", "listed"), rows("""
     runpath=own                  | gomp     | iomp
     rpath=own                    | gomp     | gomp
-    runpath=own rpath=other      | gomp     | iomp
     runpath=none rpath=own       |          | iomp
 """))  # fmt: skip
 def test_directories_are_searched_in_the_order_of_the_linker(tmp_path, tags, alone, listed):
@@ -258,12 +254,10 @@ def test_a_library_that_cannot_be_preloaded_is_refused(tmp_path, name, message, 
 @pytest.mark.parametrize(("value", "warnings"), rows("""
     {directory}/libtcmalloc{tab}.so::                    |
     /usr/$LIB/libtcmalloc.so.4                           |
-    /x/{{rank}}/libtcmalloc.so                           |
     /nonesuch.so                                         | /nonesuch.so, which does not exist
     {directory}/foreign.so:{directory}/text.so           | foreign.so, which is not for x86_64;text.so
 """))  # fmt: skip
 def test_entries_of_ld_preload_that_cannot_be_loaded_are_reported(tmp_path, value, warnings):
-    """Only colons and spaces separate them. The linker expands placeholders."""
     put(tmp_path / "libtcmalloc\t.so")
     put(tmp_path / "foreign.so", make_elf(machine=183))
     put(tmp_path / "text.so", "hello")
@@ -308,10 +302,8 @@ def test_random_bytes_and_truncated_files_are_no_error(file, data, marked, lengt
     ("NAMES=a b", "--env 'NAMES=a b'"),
     ("PORT=8000 sleep 1", "--env PORT=8000 -- sleep 1"),
     ("sleep 1", "without quotes around all of it: -- sleep 1"),
-    ("{directory}/sleep 1", "without quotes around all of it: -- {directory}/sleep 1"),
     ("sleep 1 && date", "-- sh -c 'sleep 1 && date'"),
     ("sleep 1\ndate", "-- sh -c '...'"),
-    ("PORT=8000 sleep 1 & date", "-- sh -c 'PORT=8000 sleep 1 & date'"),
     ("--mask=0|1", "options of ompbind before --"),
     ("source env.sh", "use sh -c 'source ...'"),
     ("file", "write ./file"),
