@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from ompbind.errors import LaunchError, OmpbindError
-from ompbind.execution.orphans import Owner, exit_with_parent, signal_group
+from ompbind.execution.orphans import Owner, exit_with_parent, signal_process
 from ompbind.execution.output.log_files import ERR, OUT, make_log_name
 from ompbind.execution.run_options import RunOptions
 from ompbind.execution.signals import block_signals
@@ -50,7 +50,7 @@ class Check:
 
     def kill(self) -> None:
         """Kill the check and the commands that it has started."""
-        signal_group(self.pid, signal.SIGKILL)
+        signal_process(-self.pid, signal.SIGKILL)
 
     def read_result(self) -> bytes:
         """Return what the check has written before its exit."""

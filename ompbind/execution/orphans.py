@@ -97,17 +97,13 @@ class OrphanTracker:
         """Return whether the last check has found orphans."""
         return bool(self.kill_at)
 
-    def become_parent(self) -> None:
-        """Have the kernel make this process the parent of all orphans of ranks."""
-        self.is_subreaper = become_subreaper()
-
     def has_left(self, owner: Owner) -> bool:
         """Return whether the last check has found orphans that are, or may be, of a rank that has exited."""
         return owner in self.kill_at or _UNATTRIBUTED in self.kill_at
 
     def note_exit(self, pid: int, owner: Owner) -> None:
         """Note that a rank has exited."""
-        if signal_group(pid, 0):
+        if signal_process(-pid, 0):
             self.groups[pid] = owner
 
     def next_check_at(self, now: float) -> float | None:
@@ -131,11 +127,12 @@ class OrphanTracker:
             self.groups = {}  # all are empty, and the kernel may reuse their numbers for other processes
         self._update_deadlines(set(orphans.values()), now, now if kill else now + self.grace_s)
         for pid in order_by_start(orphans, self._listed):
-            if self.kill_at[orphans[pid]] <= now:
-                self._signal(pid, signal.SIGKILL)
-            elif pid not in self.pids_sent_sigterm:
-                self._signal(pid, signal.SIGTERM)
-                self._signal(pid, signal.SIGCONT)
+            numbers = (signal.SIGTERM, signal.SIGCONT) if pid not in self.pids_sent_sigterm else ()
+            for number in (signal.SIGKILL,) if self.kill_at[orphans[pid]] <= now else numbers:
+                if pid in self._listed:
+                    signal_listed(pid, self._listed[pid], number)
+                else:  # a negative pid is a process group
+                    signal_process(pid, number)
         self.pids_sent_sigterm = orphans.keys()
         latest = now - _UNKILLABLE_AFTER_S
         surviving = {pid for pid, owner in orphans.items() if self.kill_at[owner] <= latest}
@@ -149,13 +146,6 @@ class OrphanTracker:
             return ""
         left = kill_descendants(self.grace_s, self.unkillable)
         return render_left(left if left is None else left - self.unkillable)
-
-    def _signal(self, pid: int, number: int) -> None:
-        """Signal an orphan of the last check; a negative pid is a process group."""
-        if pid in self._listed:
-            signal_listed(pid, self._listed[pid], number)
-        else:
-            signal_process(pid, number)
 
     def _update_deadlines(self, owners: Set[Owner], now: float, latest: float) -> None:
         """Set `kill_at` for the owners of all orphans: as before, but not after `latest`."""
@@ -177,7 +167,7 @@ class OrphanTracker:
         """
         until = time.monotonic() + _SEARCH_S
         while True:
-            self.groups = {group: owner for group, owner in self.groups.items() if signal_group(group, 0)}
+            self.groups = {group: owner for group, owner in self.groups.items() if signal_process(-group, 0)}
             if not is_proc_of_pid_namespace():
                 # A group without a child of this process may have become empty, and the kernel may have given
                 # its number to another group.
@@ -189,13 +179,13 @@ class OrphanTracker:
             children = read_children() if self.is_subreaper else set()
             others = (children or set()) - live.keys() - self.unkillable
             left = {pid for pid in others if not _has_exited(pid)}
-            owners = {pid: self._attribute(pid, read_group(pid), live) for pid in left}
-            roots = {pid: owner for pid, owner in owners.items() if owner is not None}
-            found = roots
-            if roots or self.groups or self.all_killed or children is None:
-                found = self._add_descendants(roots, live)
-            is_over = time.monotonic() > until or (left and not self.all_killed)
-            if found or is_over or not (others or self._has_hidden_child(live)):
+            found = {pid: owner for pid in left if (owner := self._attribute(pid, read_group(pid), live))}
+            if found or self.groups or self.all_killed or children is None:
+                found = self._add_descendants(found, live)
+            if found or time.monotonic() > until or (left and not self.all_killed):
+                return found
+            none_expected = self.is_subreaper and not (live or self.unkillable or self.groups_only)
+            if not others and not (none_expected and has_children()):  # /proc may miss some for a moment
                 return found
 
     def _add_descendants(self, roots: dict[int, Owner], live: Mapping[int, Owner]) -> dict[int, Owner]:
@@ -207,17 +197,12 @@ class OrphanTracker:
         if self.all_killed:
             return roots | dict.fromkeys(self._listed.keys() - live.keys() - self.unkillable, _UNATTRIBUTED)
         for pid, process in self._listed.items():
-            owner = self._attribute(pid, process.group, live) if process.group in self.groups else None
-            if owner is not None:
+            if process.group in self.groups and (owner := self._attribute(pid, process.group, live)):
                 roots[pid] = owner
         found = dict(roots)
         for pid, owner in roots.items() if not self.groups_only else ():
             found |= dict.fromkeys(find_descendants(self._listed, (pid,)) - self.unkillable, owner)
         return found
-
-    def _has_hidden_child(self, live: Mapping[int, Owner]) -> bool:
-        """Return whether there is a child that /proc does not list, although none should be left."""
-        return self.is_subreaper and not (live or self.unkillable or self.groups_only) and has_children()
 
     def _attribute(self, pid: int, group: int, live: Mapping[int, Owner]) -> Owner | None:
         """Return the exited attempt that a process is attributed to; None if it is not to be stopped."""
@@ -254,7 +239,7 @@ def _has_exited(child: int) -> bool:
 
 
 def become_subreaper() -> bool:
-    """Become a subreaper; returns whether the system supports that."""
+    """Become the parent of all orphans of ranks; returns whether the system supports that."""
     return _call_prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -285,7 +270,7 @@ def read_group(pid: int) -> int:
 
 
 def signal_process(pid: int, number: int) -> bool:
-    """Signal a process; False if it does not exist, or may not be signalled."""
+    """Signal a process, or a group by its negative number; False if none exists that may be signalled."""
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -293,16 +278,11 @@ def signal_process(pid: int, number: int) -> bool:
     return True
 
 
-def signal_group(group: int, number: int) -> bool:
-    """Signal a process group; False if it is empty, or no member may be signalled."""
-    return signal_process(-group, number)
-
-
 def signal_rank(pid: int, number: int) -> None:
     """Signal a rank and its process group, each process once: the rank may have moved to another group."""
     if read_group(pid) not in (pid, 0):  # 0: the rank has exited, but its group may have members
         signal_process(pid, number)
-    signal_group(pid, number)
+    signal_process(-pid, number)
 
 
 def signal_parent(pid: int, number: int, *, group: int = 0) -> bool:
@@ -315,22 +295,20 @@ def signal_listed(pid: int, listed: Stat, number: int) -> bool:
     try:
         pidfd = os.pidfd_open(pid)
     except (OSError, AttributeError):  # it has exited, or this system or the limit on files permits no pidfd
-        return _is_listed(pid, listed) and signal_process(pid, number)
+        pidfd = -1
     try:
-        if not _is_listed(pid, listed):
+        stat = read_stat(pid)
+        if stat is None or stat.start_ticks != listed.start_ticks:
             return False
+        if pidfd < 0:
+            return signal_process(pid, number)
         signal.pidfd_send_signal(pidfd, number)
+        return True
     except OSError:
         return False
     finally:
-        os.close(pidfd)
-    return True
-
-
-def _is_listed(pid: int, listed: Stat) -> bool:
-    """Return whether a PID still belongs to the same process."""
-    stat = read_stat(pid)
-    return stat is not None and stat.start_ticks == listed.start_ticks
+        if pidfd >= 0:
+            os.close(pidfd)
 
 
 def has_exited(pid: int, listed: Stat) -> bool:
@@ -340,10 +318,7 @@ def has_exited(pid: int, listed: Stat) -> bool:
 
 
 def has_children(group: int = 0) -> bool:
-    """Return whether this process has any child, zombies included, or any in a process group.
-
-    /proc may miss some for a moment.
-    """
+    """Return whether this process has any child, zombies included, or any in a process group."""
     try:
         os.waitid(os.P_PGID if group else os.P_ALL, group, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -353,8 +328,7 @@ def has_children(group: int = 0) -> bool:
 
 def read_descendants() -> dict[int, Stat]:
     """Read /proc/PID/stat of all descendants of this process that have not exited; {} without /proc."""
-    processes = read_processes()
-    me = os.getpid()
+    processes, me = read_processes(), os.getpid()
     return {pid: processes[pid] for pid in find_descendants(processes, (me,)) - {me} if pid in processes}
 
 

@@ -33,7 +33,7 @@ from functools import partial
 
 from ompbind.errors import LaunchError
 from ompbind.execution.loop import NOW
-from ompbind.execution.orphans import kill_descendants, signal_parent, signal_rank
+from ompbind.execution.orphans import become_subreaper, kill_descendants, signal_parent, signal_rank
 from ompbind.execution.outcome import Outcome
 from ompbind.execution.process_pair import Foreground, redirect_to_null, set_process_name
 from ompbind.execution.ranks import Run
@@ -95,7 +95,7 @@ def _start_all(run: Run) -> None:
     for pipe in (read_end, run.foreground.pipe):
         run.loop.listen(pipe, partial(_read_signals, run, pipe, handle))
     run.loop.call_at(run.shutdown.timeout_at, partial(_handle_timeout, run))
-    run.orphans.become_parent()  # before any rank can exit
+    run.orphans.is_subreaper = become_subreaper()  # before any rank can exit
     run.limit.check_free_files()
     has_name = False
     while run.start_next():

@@ -47,8 +47,7 @@ class RankStream:
         self.path = ""
         self.tail: bytes | None = None
         self.drain_bytes = _DRAIN_BYTES
-        self.ending = False
-        self.closed = False
+        self.is_pty = self.ending = False
 
 
 class Forwarder:
@@ -134,21 +133,20 @@ class Forwarder:
         try:
             block = os.read(stream.read_end, _BLOCK_BYTES)
         except BlockingIOError:
-            if stream.ending:
-                self._finish_stream(stream, timestamp)
-            return
+            block = b""
+            if not stream.ending:
+                return
         except OSError:
             block = b""  # a pseudo-terminal reports with EIO that no process has its other end open
-        if not block:
-            self._finish_stream(stream, timestamp)
-            return
-        self._forward_block(stream, block, timestamp)
-        if stream.ending:
-            stream.drain_bytes -= len(block)
-            if stream.drain_bytes > 0:
+        if block:
+            self._forward_block(stream, block, timestamp)
+            stream.drain_bytes -= len(block) if stream.ending else 0
+            if stream.ending and stream.drain_bytes > 0:
                 self._ready.append(stream.read_end)
-            else:
-                self._finish_stream(stream, timestamp)
+        if not block or stream.drain_bytes <= 0:
+            if not self._writer_lost:
+                self.writer.put(stream.prefixer.finish(add_timestamp(stream.prefixes, timestamp)))
+            self._close(stream)
 
     def _forward_block(self, stream: RankStream, block: bytes, timestamp: bytes) -> None:
         if stream.tail is not None:
@@ -157,8 +155,7 @@ class Forwarder:
             try:
                 write_all(stream.log, block)
             except OSError as error:
-                text = f"rank {stream.rank}: cannot write to {stream.path}: {error.strerror}"
-                self._errors.append(text)
+                self._errors.append(f"rank {stream.rank}: cannot write to {stream.path}: {error.strerror}")
                 os.close(stream.log)  # forward on without it
                 stream.log = -1
         if self._writer_lost:
@@ -174,15 +171,9 @@ class Forwarder:
         if stream.log < 0:
             self._close(stream)
 
-    def _finish_stream(self, stream: RankStream, timestamp: bytes) -> None:
-        if not self._writer_lost:
-            self.writer.put(stream.prefixer.finish(add_timestamp(stream.prefixes, timestamp)))
-        self._close(stream)
-
     def _close(self, stream: RankStream) -> None:
-        if stream.closed:
+        if self.streams.get(stream.read_end) is not stream:
             return
-        stream.closed = True
         del self.streams[stream.read_end]
         self.readers.unregister(stream.read_end)
         os.close(stream.read_end)

@@ -26,10 +26,15 @@ LAST_LINES_LIMIT = 10
 """Lines that `decode_last_lines` returns at most."""
 
 
+def divide(total: int, streams: int, least: int, most: int) -> int:
+    """Return the bytes of each of a number of streams, a power of two."""
+    share = min(most, total // max(streams, 1))
+    return max(least, 1 << (share.bit_length() - 1))
+
+
 def line_limit(streams: int) -> int:
-    """Return how many bytes of an incomplete line each of a number of streams keeps, a power of two."""
-    share = min(LINE_LIMIT, KEPT_LIMIT // max(streams, 1))
-    return max(_LEAST_LIMIT, 1 << (share.bit_length() - 1))
+    """Return how many bytes of an incomplete line each of a number of streams keeps."""
+    return divide(KEPT_LIMIT, streams, _LEAST_LIMIT, LINE_LIMIT)
 
 
 def make_prefixes(rank: int, label: str = "", *, coloured: bool = False) -> LinePrefixes:

@@ -8,6 +8,7 @@ In a run with groups, these are GROUP.RANK.out and GROUP.RANK.err, with the numb
 import os
 import stat
 from collections.abc import Iterable
+from contextlib import suppress
 
 from ompbind.cpuset import count
 from ompbind.errors import LaunchError
@@ -42,7 +43,17 @@ class LogDirectory:
         """
         self._path = path
         self._force = force
-        self._directory = _open_log_directory(path)
+        try:
+            real = resolve(path)
+            os.makedirs(real, exist_ok=True)
+            self._directory = OpenDirectory(real)
+        except FileExistsError as error:
+            raise LaunchError(f"{path} is not a directory", hint=_CHOOSE_ANOTHER) from error
+        except OSError as error:
+            wrong = f"cannot create or open the log directory {path}: {error.strerror}"
+            raise LaunchError(wrong, hint=_CHOOSE_ANOTHER) from error
+        if not os.access(".", os.W_OK | os.X_OK, dir_fd=self._directory.fd):
+            raise LaunchError(f"no permission to write to the log directory {path}", hint=_CHOOSE_ANOTHER)
         self._opened: dict[str, os.stat_result] = {}
         names = [f"{rank}.{kind}" for rank in ranks for kind in (OUT, ERR)]
         found = {name: entry for name in names if (entry := self._directory.read_entry(name))}
@@ -72,15 +83,11 @@ class LogDirectory:
                 os.set_blocking(file, True)
             else:
                 file = self._directory.create(name, os.O_APPEND)
-            try:
-                if heading:
-                    write_all(file, f"\n{heading}\n".encode())  # the line before may be incomplete
-                else:
-                    os.ftruncate(file, 0)
-            except OSError:
-                os.close(file)
-                raise
-        except OSError as error:
+            if heading:
+                write_all(file, f"\n{heading}\n".encode())  # the line before may be incomplete
+            else:
+                os.ftruncate(file, 0)
+        except OSError as error:  # this ends the run, and closes the file
             wrong = f"cannot open {self.make_path(rank, kind)}: {error.strerror}"
             raise LaunchError(wrong, hint=_CHOOSE_ANOTHER) from error
         self._opened[name] = os.fstat(file)
@@ -101,37 +108,14 @@ class LogDirectory:
         b"" if the file cannot be read, or is not the file that was opened.
         """
         name = f"{rank}.{ERR}"
-        try:
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
-            file = os.open(name, flags, dir_fd=self._directory.fd)
-        except OSError:
-            return b"", True
-        try:
-            status, opened = os.fstat(file), self._opened.get(name)
-            began = opened.st_size if opened and opened.st_size <= status.st_size else 0
-            start = max(began, status.st_size - size)
-            data = os.pread(file, size, start) if is_same(opened, status) else b""
-            return data, not (data and start > began)
-        except OSError:
-            return b"", True
-        finally:
-            os.close(file)
-
-
-def _open_log_directory(path: str) -> OpenDirectory:
-    """Open a directory, which is made if it does not exist; raises LaunchError unless it can be written."""
-    try:
-        real = resolve(path)
-        os.makedirs(real, exist_ok=True)
-        directory = OpenDirectory(real)
-    except OSError as error:
-        if isinstance(error, FileExistsError):
-            raise LaunchError(f"{path} is not a directory", hint=_CHOOSE_ANOTHER) from error
-        wrong = f"cannot create or open the log directory {path}: {error.strerror}"
-        raise LaunchError(wrong, hint=_CHOOSE_ANOTHER) from error
-    if not os.access(".", os.W_OK | os.X_OK, dir_fd=directory.fd):
-        raise LaunchError(f"no permission to write to the log directory {path}", hint=_CHOOSE_ANOTHER)
-    return directory
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+        with suppress(OSError), open(os.open(name, flags, dir_fd=self._directory.fd), "rb") as file:
+            status, opened = os.fstat(file.fileno()), self._opened.get(name)
+            if opened and is_same(opened, status):
+                began = opened.st_size if opened.st_size <= status.st_size else 0
+                start = max(began, status.st_size - size)
+                return os.pread(file.fileno(), size, start), start <= began
+        return b"", True
 
 
 def write_all(fd: int, block: bytes) -> None:

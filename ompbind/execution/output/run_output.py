@@ -18,12 +18,19 @@ import stat
 import sys
 import termios
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 
 from ompbind.errors import LaunchError
 from ompbind.execution.loop import Loop
 from ompbind.execution.output.forwarder import TAIL_BYTES, Forwarder, RankStream
-from ompbind.execution.output.line_prefix import LinePrefixer, decode_last_lines, line_limit, make_prefixes
+from ompbind.execution.output.line_prefix import (
+    LinePrefixer,
+    decode_last_lines,
+    divide,
+    line_limit,
+    make_prefixes,
+)
 from ompbind.execution.output.log_files import ERR, OUT, LogDirectory, make_log_name
 from ompbind.execution.output.writer import is_same_file, open_writer
 from ompbind.execution.rlimits import check_file_limit
@@ -41,28 +48,20 @@ LINES, COLUMNS = 24, 80
 """The size of pseudo-terminals if ompbind itself has no terminal."""
 
 
-def choose_pipe_size(streams: int) -> int:
-    """Return the capacity of each pipe in bytes, a power of two."""
-    share = min(_PIPE_BYTES, _ALL_PIPES_BYTES // max(streams, 1))
-    return max(_DEFAULT_PIPE_BYTES, 1 << (share.bit_length() - 1))
-
-
 def open_pipe(size: int) -> tuple[int, int]:
     """Return the read end, which does not block, and the write end of a new pipe. Raises OSError."""
     read_end, write_end = os.pipe()
     os.set_blocking(read_end, False)
-    if size > _DEFAULT_PIPE_BYTES:
-        try:
+    with suppress(OSError):  # the user has too many pipes: a small pipe works too, only slower
+        if size > _DEFAULT_PIPE_BYTES:
             fcntl.fcntl(read_end, fcntl.F_SETPIPE_SZ, size)
-        except OSError:
-            pass  # the user has too many pipes: a small pipe works too, only slower
     return read_end, write_end
 
 
-def open_pty(size: tuple[int, int]) -> tuple[int, int]:
+def open_pty(terminal: int) -> tuple[int, int]:
     """Return the read end and the write end of a new pseudo-terminal that passes bytes on unchanged.
 
-    `size` is its lines and columns. Raises OSError.
+    It gets the size of a terminal, -1 for none. Raises OSError.
     """
     read_end, write_end = os.openpty()
     settings = termios.tcgetattr(write_end)
@@ -70,25 +69,17 @@ def open_pty(size: tuple[int, int]) -> tuple[int, int]:
     settings[3] &= ~termios.ECHO
     termios.tcsetattr(write_end, termios.TCSANOW, settings)
     os.set_blocking(read_end, False)
-    set_terminal_size(read_end, size)
+    copy_size(terminal, read_end)
     return read_end, write_end
 
 
-def read_size(terminal: int) -> tuple[int, int]:
-    """Return lines and columns of a terminal; 24 and 80 if there is no terminal or its size is unknown."""
-    try:
-        lines, columns = termios.tcgetwinsize(terminal)
-    except (OSError, ValueError, termios.error):
-        lines = columns = 0
-    return lines or LINES, columns or COLUMNS
-
-
-def set_terminal_size(terminal: int, size: tuple[int, int]) -> None:
-    """Set lines and columns of a terminal; do nothing if it is closed."""
-    try:
-        termios.tcsetwinsize(terminal, size)
-    except (OSError, termios.error):
-        pass
+def copy_size(source: int, terminal: int) -> None:
+    """Set lines and columns of a terminal to those of another one, to 24 and 80 if these are unknown."""
+    size = (0, 0)
+    with suppress(OSError, ValueError, termios.error):
+        size = termios.tcgetwinsize(source)
+    with suppress(OSError, termios.error):
+        termios.tcsetwinsize(terminal, (size[0] or LINES, size[1] or COLUMNS))
 
 
 _OUT, _ERR = 1, 2
@@ -121,7 +112,7 @@ class RunOutput:
         self._reported = 0  # how many of `write_errors` were reported
         streams = len(labels) * len(_KINDS) if output.tag else 0
         self._limit = line_limit(streams)
-        self._pipe_size = choose_pipe_size(streams)
+        self._pipe_size = divide(_ALL_PIPES_BYTES, streams, _DEFAULT_PIPE_BYTES, _PIPE_BYTES)
         if streams:
             check_file_limit(len(labels) * output.files_per_rank)
         self._logs: LogDirectory | None = None
@@ -129,7 +120,6 @@ class RunOutput:
             names = map(make_log_name, labels.values())
             self._logs = LogDirectory(output.directory, names, force=output.force)
         self._tails: dict[int, RankStream] = {}
-        self._ptys: dict[int, RankStream] = {}
         self._terminal = -1
         if output.pty:
             self._terminal = next((os.dup(fd) for fd in (1, 2, 0) if os.isatty(fd)), -1)
@@ -152,7 +142,7 @@ class RunOutput:
         forwarder = self._forwarder(_ERR)
         forwarder.writer.put((data if data.endswith(b"\n") else data + b"\n",))
         if not forwarder.paused:
-            self._set_paused(forwarder, not forwarder.flush())
+            self._set_paused(forwarder, paused=not forwarder.flush())
 
     def report_write_errors(self) -> None:
         """Report the write errors that were not reported before; a reader that has closed its end is none."""
@@ -168,8 +158,7 @@ class RunOutput:
     def note_broken_pipe(self) -> None:
         """Note that SIGPIPE has killed a rank; a reader that has closed the pipe wants no messages either."""
         is_broken = any(forwarder.writer.broken for forwarder in self._forwarders.values())
-        if is_broken or (self.goes_to_pipe and not _has_reader(self._stdout)):
-            self.reader_closed = True
+        self.reader_closed |= is_broken or (self.goes_to_pipe and not _has_reader(self._stdout))
 
     def open_streams(self, rank: int, heading: str = "") -> tuple[int, int]:
         """Open standard output and error of a rank; -1 where it inherits them. Raises LaunchError.
@@ -178,16 +167,12 @@ class RunOutput:
         """
         if not (self._output.tag or self._logs):
             return -1, -1
-        out = -1
+        out = self._open_stream(rank, _OUT, heading)
         try:
-            out = self._open_stream(rank, _OUT, heading)
             return out, self._open_stream(rank, _ERR, heading)
-        except (OSError, LaunchError) as error:
+        except LaunchError:
             self.close_streams(out)  # its forwarder then reads the end of the stream
-            if isinstance(error, LaunchError):
-                raise
-            wrong = f"rank {rank}: cannot open its output streams: {error.strerror}"
-            raise LaunchError(wrong, hint=_LIMITS_HINT) from error
+            raise
 
     def close_streams(self, *write_ends: int) -> None:
         """Close the write ends of a rank's streams here, after the rank has inherited them."""
@@ -232,39 +217,37 @@ class RunOutput:
 
     def set_size(self) -> None:
         """Set the pseudo-terminals of all ranks to the size of ompbind's terminal."""
-        size = read_size(self._terminal) if self._ptys else (0, 0)
-        for stream in self._ptys.values():
-            if not stream.closed:
-                set_terminal_size(stream.read_end, size)
+        for forwarder in self._forwarders.values():
+            for stream in forwarder.streams.values():
+                if stream.is_pty:
+                    copy_size(self._terminal, stream.read_end)
 
     def _open_stream(self, rank: int, fd: int, heading: str) -> int:
         """Open standard output or error (`fd` 1 or 2) of a rank; return the descriptor that it writes to.
 
         That is the log file itself, or the write end of a pipe or pseudo-terminal that is read here. Raises
-        OSError and LaunchError.
+        LaunchError.
         """
-        path, log = "", -1
+        path, log, name = "", -1, make_log_name(self._labels[rank])
         if self._logs:
-            name = make_log_name(self._labels[rank])
             path = self._logs.make_path(name, _KINDS[fd])
             log = self._logs.open(name, _KINDS[fd], heading)
         if not self._output.tag:
             return log
         is_pty = self._output.pty and fd == _OUT
         try:
-            ends = open_pty(read_size(self._terminal)) if is_pty else open_pipe(self._pipe_size)
-        except OSError:
+            ends = open_pty(self._terminal) if is_pty else open_pipe(self._pipe_size)
+        except OSError as error:
             if log >= 0:
                 os.close(log)
-            raise
+            wrong = f"rank {rank}: cannot open its output streams: {error.strerror}"
+            raise LaunchError(wrong, hint=_LIMITS_HINT) from error
         prefixes = make_prefixes(rank, self._labels[rank], coloured=self._output.colours[fd - 1])
         stream = RankStream(rank, ends[0], LinePrefixer(self._limit), prefixes)
+        stream.log, stream.path, stream.is_pty = log, path, is_pty
         if fd == _ERR:
             stream.tail = b""
             self._tails[rank] = stream
-        elif is_pty:
-            self._ptys[rank] = stream
-        stream.log, stream.path = log, path
         self._forwarder(fd).add(stream)
         return ends[1]
 
@@ -283,27 +266,25 @@ class RunOutput:
 
     def _forward(self, forwarder: Forwarder) -> None:
         """Read and write what is possible without blocking, a bounded amount."""
-        self._set_paused(forwarder, not forwarder.forward())
+        self._set_paused(forwarder, paused=not forwarder.forward())
         self.report_write_errors()
 
-    def _set_paused(self, forwarder: Forwarder, paused: bool) -> None:
+    def _set_paused(self, forwarder: Forwarder, *, paused: bool) -> None:
         """Pause a forwarder while its writer would block: wait for the writer instead of its streams."""
         if forwarder.paused == paused:
             return
         forwarder.paused = paused
-        readers, writer = forwarder.readers.fileno(), forwarder.writer.fd
-        handle = partial(self._forward, forwarder)
-        self._loop.ignore(readers if paused else writer)
-        self._loop.listen(writer if paused else readers, handle, writable=paused)
+        files = (forwarder.readers.fileno(), forwarder.writer.fd)
+        self._loop.ignore(files[not paused])
+        self._loop.listen(files[paused], partial(self._forward, forwarder), writable=paused)
 
 
 def _open_pipe_path(number: int) -> int:
     """Return an O_PATH descriptor of a pipe, which does not keep it open; -1 if `number` is no pipe."""
-    try:
-        is_pipe = stat.S_ISFIFO(os.fstat(number).st_mode)
-        return os.open(f"/proc/self/fd/{number}", os.O_PATH | os.O_CLOEXEC) if is_pipe else -1
-    except OSError:
-        return -1
+    with suppress(OSError):
+        if stat.S_ISFIFO(os.fstat(number).st_mode):
+            return os.open(f"/proc/self/fd/{number}", os.O_PATH | os.O_CLOEXEC)
+    return -1
 
 
 def _has_reader(path_fd: int) -> bool:

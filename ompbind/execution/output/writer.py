@@ -9,6 +9,7 @@ import os
 import select
 import stat
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 from ompbind.execution.output.line_prefix import Buffer
@@ -47,7 +48,7 @@ class NonBlockingWriter:
         """Write as much as possible without blocking; return whether the queue is empty."""
         while self.pending_bytes:
             try:
-                self._drop(self._write(self._pending[:_BUFFERS_PER_WRITE]))
+                left = self._write(self._pending[:_BUFFERS_PER_WRITE])
             except BlockingIOError:
                 return False
             except OSError as error:
@@ -56,40 +57,36 @@ class NonBlockingWriter:
                     self.error_text = f"cannot write to {self.name}: {error.strerror}"
                 self.pending_bytes = 0
                 self._pending.clear()
+                return True
+            self.pending_bytes -= left
+            self.written += left
+            whole = 0  # buffers that were written whole; `left` are the bytes written of the next one
+            while whole < len(self._pending) and left >= len(self._pending[whole]):
+                left -= len(self._pending[whole])
+                whole += 1
+            del self._pending[:whole]
+            if left:
+                self._pending[0] = memoryview(self._pending[0])[left:]
         return True
-
-    def _drop(self, written: int) -> None:
-        """Remove written bytes from the queue."""
-        self.pending_bytes -= written
-        self.written += written
-        if not self.pending_bytes:
-            self._pending.clear()
-            return
-        whole = 0
-        while written >= len(self._pending[whole]):
-            written -= len(self._pending[whole])
-            whole += 1
-        del self._pending[:whole]
-        self._pending[0] = memoryview(self._pending[0])[written:]
 
 
 def open_writer(fd: int, name: str) -> NonBlockingWriter:
     """Return a writer for an open file; if it is not open, the writer discards everything."""
+    own_fd = -1
     try:
         mode = os.fstat(fd).st_mode
+        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd):
+            with suppress(OSError):  # a socket, a file of another user, or no /proc
+                own_fd = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+            if own_fd < 0:
+                own_fd = os.dup(fd)
+                return NonBlockingWriter(name, own_fd, _make_polling_write(own_fd))
+        else:
+            # Regular files and most devices do not block. The offset must stay shared with other writers.
+            own_fd = os.dup(fd)
     except OSError:
         own_fd = os.open(os.devnull, os.O_WRONLY)
-        return NonBlockingWriter(name, own_fd, partial(os.writev, own_fd))
-    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)):
-        # Regular files and most devices do not block. The file offset must stay shared with other writers.
-        own_fd = os.dup(fd)
-        return NonBlockingWriter(name, own_fd, partial(os.writev, own_fd))
-    try:
-        own_fd = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
-        return NonBlockingWriter(name, own_fd, partial(os.writev, own_fd))
-    except OSError:  # a socket, a file of another user, or no /proc
-        own_fd = os.dup(fd)
-        return NonBlockingWriter(name, own_fd, _make_polling_write(own_fd))
+    return NonBlockingWriter(name, own_fd, partial(os.writev, own_fd))
 
 
 def is_same_file(fd: int, other_fd: int) -> bool:
