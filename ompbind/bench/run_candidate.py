@@ -35,7 +35,7 @@ from ompbind.execution.output.log_files import make_log_name
 from ompbind.execution.process_pair import become_supervisor
 from ompbind.execution.readiness import check_commands
 from ompbind.execution.rlimits import make_limit_error
-from ompbind.execution.run_options import ONE_GROUP, Output, RankGroup, Reporter, RunOptions, Supervision
+from ompbind.execution.run_options import ONE_GROUP, Output, RankGroup, Reporter, RunOptions
 from ompbind.execution.shutdown import REPEAT_S
 from ompbind.execution.spawn import find_starts
 from ompbind.execution.supervisor import supervise
@@ -342,7 +342,8 @@ def start_ranks(
         output=Output(directory=directory),
         groups=start.groups,
         until=start.until,
-        supervision=Supervision(timeout=settings.timeout_s, grace=settings.grace_s),
+        timeout=settings.timeout_s,
+        grace=settings.grace_s,
         stdin_first=False,
         has_quota=settings.has_quota,
         expected=expect_ranks(plan, settings.run_id, start.commands) if plan and is_verified else None,
@@ -384,7 +385,7 @@ def _run_child(
     try:
         try:
             exit_with_parent(bench)
-            foreground = become_supervisor(lambda: None, options.supervision.grace, signal_mask)
+            foreground = become_supervisor(lambda: None, options.grace, signal_mask)
             outcome = supervise(find_starts(start.commands), options, foreground, Reporter())
             is_killed = os.getppid() != foreground.pid  # as bench was
             if is_killed and options.output and options.output.directory:

@@ -3,7 +3,7 @@
 Imports all other rooms but `workers`; only `__main__` imports it. Here are the names of all verbs, and of the
 sections of their options. To add a verb: one file with its command `VERB`, and its name in `VERBS`. To add an
 option: one row in `options`, or in `OPTIONS` of the only verb that has it; one field in `settings`, or in
-`execution.run_options.Supervision` for the supervisor; and the code that uses it.
+`execution.run_options.RunOptions` for the supervisor; and the code that uses it.
 """
 
 VERBS = (

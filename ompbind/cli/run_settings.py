@@ -13,7 +13,7 @@ from ompbind.commands.placeholders import fill
 from ompbind.commands.rank_command import make_commands
 from ompbind.commands.rank_variables import OMPBIND_RUN_ID
 from ompbind.errors import LaunchError, RequestError
-from ompbind.execution.run_options import Output, RankGroup, RunOptions, Supervision
+from ompbind.execution.run_options import Output, RankGroup, RunOptions
 from ompbind.planning.plan import Plan
 from ompbind.registry.claims import Claim
 
@@ -102,9 +102,9 @@ def make_run_options(
     return RunOptions(
         run_id=spec.run_id,
         output=output,
-        supervision=Supervision(
-            timeout=settings.timeout, grace=settings.grace, keep_descendants=settings.keep_descendants
-        ),
+        timeout=settings.timeout,
+        grace=settings.grace,
+        keep_descendants=settings.keep_descendants,
         groups=groups,
         until=settings.until or "",
         publish_restarts=claim.publish_restarts if claim and restarts else None,

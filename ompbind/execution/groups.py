@@ -12,15 +12,13 @@ import os
 import signal
 import time
 from collections.abc import Collection
-from contextlib import suppress
-from typing import NoReturn
+from functools import partial
 
 from ompbind.errors import LaunchError, OmpbindError
-from ompbind.execution.orphans import Owner, exit_with_parent, signal_process
+from ompbind.execution.orphans import Owner, signal_process
 from ompbind.execution.output.log_files import ERR, OUT, make_log_name
 from ompbind.execution.run_options import RunOptions
-from ompbind.execution.signals import block_signals
-from ompbind.execution.spawn import StartCommands
+from ompbind.execution.spawn import StartCommands, fork_child
 from ompbind.text import clean_line
 
 _POLL_S = 0.05
@@ -122,37 +120,23 @@ class Groups:
 
     def fork_check(self, group: str, signal_mask: frozenset[int]) -> Check:
         """Fork the check of a group; `signal_mask` is the mask of a command. Raises OSError."""
-        read_end, write_end = os.pipe()
-        before = block_signals()
-        supervisor = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            self._check(group, write_end, supervisor, signal_mask)
-        with suppress(OSError):  # it has done this itself, or has exited
-            os.setpgid(pid, pid)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        os.close(write_end)
+        pid, pipe = fork_child(partial(self._check, group, signal_mask))
         limit_s = self._options.groups[group].ready_timeout_s + _KILL_AFTER_S
-        return Check(group, pid, read_end, time.monotonic() + limit_s)
+        return Check(group, pid, pipe, time.monotonic() + limit_s)
 
-    def _check(self, group: str, pipe: int, supervisor: int, signal_mask: Collection[int]) -> NoReturn:
-        """Check the ranks of a group in a forked process, and write the result to a pipe."""
+    def _check(self, group: str, signal_mask: Collection[int]) -> bytes:
+        """Check the ranks of a group in a forked process, and return the result."""
+        signal.set_wakeup_fd(-1)
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE}:
+            if callable(signal.getsignal(number)):
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
         try:
-            exit_with_parent(supervisor)
-            os.setpgid(0, 0)
-            signal.set_wakeup_fd(-1)
-            for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE}:
-                if callable(signal.getsignal(number)):
-                    signal.signal(number, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
-            text = self._wait_until_ready(group)
-            os.write(pipe, text.encode()[:_RESULT_BYTES] if text else _READY)
+            return self._wait_until_ready(group).encode()[:_RESULT_BYTES] or _READY
         except OmpbindError as error:
-            os.write(pipe, error.message.encode()[:_RESULT_BYTES])
-        except BaseException as error:  # noqa: BLE001 - after any error, a second supervisor must not continue
-            os.write(pipe, f"{type(error).__name__}: {error}".encode()[:_RESULT_BYTES])
-        finally:
-            os._exit(0)
+            return error.message.encode()[:_RESULT_BYTES]
+        except Exception as error:  # noqa: BLE001 - the supervisor reports it
+            return f"{type(error).__name__}: {error}".encode()[:_RESULT_BYTES]
 
     def _wait_until_ready(self, group: str) -> str:
         """Wait until all ranks of a group are ready; returns why they are not, "" if they are."""

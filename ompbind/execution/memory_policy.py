@@ -8,9 +8,9 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from ompbind.cpuset import CpuSet, named
@@ -65,58 +65,52 @@ class SavedPolicy(Record):
     mask: bytes
 
 
-class _Calls(Record):
-    """get_mempolicy and set_mempolicy, which return a result or -errno, and the bytes of a word."""
+class _Calls:
+    """get_mempolicy and set_mempolicy, which return a result or -errno; raises LaunchError if unknown.
 
-    get: Callable[..., int]
-    set: Callable[..., int]
-    word_bytes: int
+    `word_bytes` is the size of a word (C `unsigned long`).
+    """
+
+    def __init__(self) -> None:
+        message = "memory policies cannot be set: "
+        try:
+            import ctypes  # noqa: PLC0415 - door: loads libffi, which some Pythons lack
+        except ImportError as error:
+            raise LaunchError(f"{message}this Python has no ctypes", hint="use numactl") from error
+        self.ctypes = ctypes
+        self._library = ctypes.CDLL(None, use_errno=True)
+        # syscall() is variadic: every argument must be passed as a long or a pointer.
+        self._library.syscall.argtypes, self._library.syscall.restype = (ctypes.c_long,), ctypes.c_long
+        machine, self.word_bytes = os.uname().machine, ctypes.sizeof(ctypes.c_long)
+        numbers = find_calls(machine, self.word_bytes, getattr(sys.implementation, "_multiarch", ""))
+        if numbers is None:
+            raise LaunchError(f"{message}unknown system calls on {machine}", hint="use numactl")
+        self.get, self.set = (partial(self._call, number) for number in numbers)
+
+    def _call(self, number: int, *arguments: Any) -> int:
+        long = self.ctypes.c_long
+        converted = (long(value) if isinstance(value, int) else value for value in arguments)
+        result: int = self._library.syscall(number, *converted)
+        return -self.ctypes.get_errno() if result == -1 else result
 
 
-@cache
-def _load_calls() -> _Calls:
-    """Return the system calls of this machine; raises LaunchError if they are unknown."""
-    message = "memory policies cannot be set: "
-    try:
-        import ctypes  # noqa: PLC0415 - door: loads libffi, which some Pythons lack
-    except ImportError as error:
-        raise LaunchError(f"{message}this Python has no ctypes", hint="use numactl") from error
-    library = ctypes.CDLL(None, use_errno=True)
-    # syscall() is variadic: every argument must be passed as a long or a pointer.
-    library.syscall.argtypes, library.syscall.restype = (ctypes.c_long,), ctypes.c_long
-    machine, word_bytes = os.uname().machine, ctypes.sizeof(ctypes.c_long)
-    numbers = find_calls(machine, word_bytes, getattr(sys.implementation, "_multiarch", ""))
-    if numbers is None:
-        raise LaunchError(f"{message}unknown system calls on {machine}", hint="use numactl")
-
-    def make_call(number: int) -> Callable[..., int]:
-        def call(*arguments: Any) -> int:
-            converted = (ctypes.c_long(value) if isinstance(value, int) else value for value in arguments)
-            result: int = library.syscall(number, *converted)
-            return -ctypes.get_errno() if result == -1 else result
-
-        return call
-
-    return _Calls(get=make_call(numbers[0]), set=make_call(numbers[1]), word_bytes=word_bytes)
+_load_calls = cache(_Calls)
 
 
 def read_policy() -> SavedPolicy | None:
     """Return the memory policy of the calling thread; None if it cannot be read. Raises LaunchError."""
     calls = _load_calls()
-    import ctypes  # noqa: PLC0415 - door: loads libffi; cannot fail after _load_calls
-
-    mode, mask = ctypes.c_int(), ctypes.create_string_buffer(_MAXNODE // 8)
-    failed = calls.get(ctypes.addressof(mode), mask, _MAXNODE, 0, 0)
+    mode, mask = calls.ctypes.c_int(), calls.ctypes.create_string_buffer(_MAXNODE // 8)
+    failed = calls.get(calls.ctypes.addressof(mode), mask, _MAXNODE, 0, 0)
     return None if failed else SavedPolicy(mode=mode.value, mask=mask.raw)
 
 
 def restore_policy(saved: SavedPolicy | None) -> None:
     """Restore a policy of the calling thread; if that fails, or for None, set the kernel's default."""
-    if saved is not None:
-        mask = (saved.mask, _MAXNODE) if any(saved.mask) else (0, 0)
-        if _load_calls().set(saved.mode, *mask) == 0:
-            return
-    reset_policy()
+    if saved is None or _load_calls().set(
+        saved.mode, *((saved.mask, _MAXNODE) if any(saved.mask) else (0, 0))
+    ):
+        reset_policy()
 
 
 def reset_policy() -> int:
@@ -134,11 +128,9 @@ def set_policy(policy: MemoryPolicy) -> None:
     if failed:
         raise _make_error(policy, failed)
     current = read_policy()
-    if current is not None:
-        nodes = parse_nodemask(current.mask, calls.word_bytes)
-        if nodes != CpuSet(policy.nodes):
-            message = f"requested memory of {_render_nodes(policy)}, the kernel allows only {nodes}"
-            raise LaunchError(message, hint=_allowed_hint())
+    if current and (nodes := parse_nodemask(current.mask, calls.word_bytes)) != CpuSet(policy.nodes):
+        message = f"requested memory of {_render_nodes(policy)}, the kernel allows only {nodes}"
+        raise LaunchError(message, hint=_allowed_hint())
 
 
 @contextmanager
@@ -160,16 +152,17 @@ def _make_error(policy: MemoryPolicy, number: int) -> LaunchError:
     """Return the error for an errno of set_mempolicy."""
     if number == errno.ENOSYS and not os.path.exists(_NODES):
         return LaunchError("this kernel has no NUMA support, so no memory policies")
+    why = os.strerror(number)
     if number in (errno.EPERM, errno.EACCES, errno.ENOSYS):
-        why = os.strerror(number)
         return LaunchError(f"memory policies are forbidden here (set_mempolicy: {why})", hint=_CONTAINER_HINT)
     if number == errno.EINVAL and policy.mode is MemoryMode.WEIGHTED and not os.path.exists(_WEIGHTS):
         message = "this kernel has no weighted interleave, which needs Linux 6.9 or later"
         return LaunchError(message, hint="use --memory interleave")
     if number == errno.EINVAL:
-        message = f"memory of {_render_nodes(policy)} is not available"
-        return _InvalidPolicyError(message, hint=_allowed_hint())
-    return LaunchError(f"no memory policy for {_render_nodes(policy)}: {os.strerror(number)}")
+        return _InvalidPolicyError(
+            f"memory of {_render_nodes(policy)} is not available", hint=_allowed_hint()
+        )
+    return LaunchError(f"no memory policy for {_render_nodes(policy)}: {why}")
 
 
 def _render_nodes(policy: MemoryPolicy) -> str:

@@ -2,7 +2,7 @@
 
     `start_next`       starts one rank or check whose turn has come, until nothing more can start
     `reap`             a child has exited or was stopped: a rank, a check of a group, or an orphan
-    `stop`             starts no more ranks; asks `shutdown.Escalation` for the signal to send
+    `stop`             starts no more ranks; asks `shutdown` for the signal to send
     `_send_next`       the same for the next signals, once they are due
     `signal_ranks`     all running ranks
 
@@ -12,6 +12,8 @@ All children are in one table: a helper that is not there counts as an orphan of
 import os
 import signal
 import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from ompbind.commands.rank_command import make_attempt
 from ompbind.cpuset import named
@@ -25,10 +27,13 @@ from ompbind.execution.output.run_output import RunOutput
 from ompbind.execution.process_pair import Foreground
 from ompbind.execution.restarts import Restarts, find_refusal
 from ompbind.execution.rlimits import FileLimit
-from ompbind.execution.run_options import RankGroup, Reporter, RunOptions, Sampler
+from ompbind.execution.run_options import RankGroup, Reporter, RunOptions
 from ompbind.execution.shutdown import Shutdown
 from ompbind.execution.signals import TERMINATION_SIGNALS, TTY_SIGNALS, signal_name
 from ompbind.execution.spawn import StartCommands, spawn
+
+if TYPE_CHECKING:
+    from ompbind.execution.sampler import AffinitySampler
 
 
 class RankChild:
@@ -39,8 +44,8 @@ class RankChild:
 
     def __init__(self, rank: int, attempt: int, started_at: float) -> None:
         self.rank = rank
-        self.owner: Owner = (rank, attempt)
         self.attempt = attempt
+        self.owner: Owner = (rank, attempt)
         self.started_at = started_at
         self.signals: set[int] = set()
         self.pidfd = -1
@@ -76,24 +81,23 @@ class Run:
         self.is_single = len(ranks) == 1
         self.terminal = Terminal(foreground.group)
         self.cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-        self.limit = FileLimit(len(ranks) * options.files_per_rank)
+        self.limit = FileLimit(len(ranks) * options.files_per_rank, required=options.files_per_rank > 1)
         shares_terminal = options.stdin_first and len(ranks) > 1 and os.isatty(0)
         self.empty_input = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.input_rank = ranks[0] if options.stdin_first and not shares_terminal else None
         self.has_input = self.input_rank is not None and not os.path.sameopenfile(0, self.empty_input)
         self.restarts = Restarts()
-        chosen = options.supervision
-        self.shutdown = Shutdown(chosen.grace, chosen.timeout)
+        self.shutdown = Shutdown(options.grace, options.timeout)
         labels = {rank: command.label or str(rank) for rank, (command, _) in sorted(starts.items())}
         self.output = RunOutput(options.output, labels, reporter, self.loop)
         self.accounting = Accounting(has_quota=options.has_quota)
-        self.sampler: Sampler | None = None
+        self.sampler: AffinitySampler | None = None
         if options.expected is not None:
-            from ompbind.execution.sampler import AffinitySampler  # noqa: PLC0415 - door: --verify
+            from ompbind.execution import sampler  # noqa: PLC0415 - door: --verify
 
             planned = {rank: (found.cpus, threads) for rank, (found, threads) in options.expected.items()}
-            self.sampler = AffinitySampler(planned, options.run_id)
-        self.orphans = OrphanTracker(options.run_id, chosen.grace, groups_only=chosen.keep_descendants)
+            self.sampler = sampler.AffinitySampler(planned, options.run_id)
+        self.orphans = OrphanTracker(options.run_id, options.grace, groups_only=options.keep_descendants)
 
     @property
     def live(self) -> dict[int, RankChild]:
@@ -134,7 +138,11 @@ class Run:
             return False
         if not self.waiting:
             for group in self.groups.take_unchecked():
-                self._begin_check(group)
+                check = self.groups.fork_check(group, self.foreground.signal_mask)
+                self._add_child(check.pid, check)
+                self.loop.call_at(check.kill_at, check.kill)
+                for rank_exit in tuple(self.exits):
+                    self._stop_if_unready(rank_exit.rank)
             self.waiting += self.groups.take_due()
         if self.waiting:
             self._start(self.waiting.pop(0))
@@ -148,13 +156,6 @@ class Run:
 
     def _wake_up(self) -> None:
         """End the sleep of the loop, as a rank may start again."""
-
-    def _begin_check(self, group: str) -> None:
-        check = self.groups.fork_check(group, self.foreground.signal_mask)
-        self._add_child(check.pid, check)
-        self.loop.call_at(check.kill_at, check.kill)
-        for rank_exit in tuple(self.exits):
-            self._stop_if_unready(rank_exit.rank)
 
     def _find_restart(self) -> RankExit | None:
         """Return the last exit of a rank that starts again now: its wait is over, and nothing of it is left.
@@ -177,18 +178,15 @@ class Run:
         if last:
             attempt = last.attempt + 1
             command = make_attempt(command, attempt)
-            heading = (  # a line of the log files before the output of the attempt
-                f"--- ompbind: {command.name}, attempt {attempt}, {time.strftime('%Y-%m-%d %H:%M:%S')};"
-                f" attempt {last.attempt} {render_exit_status(last)} ---"
-            )
+            at, how = time.strftime("%Y-%m-%d %H:%M:%S"), f"attempt {last.attempt} {render_exit_status(last)}"
+            heading = f"--- ompbind: {command.name}, attempt {attempt}, {at}; {how} ---"  # in log files
         try:
             out, err = self.output.open_streams(rank, heading)
             files = (-1 if rank == self.input_rank and not last else self.empty_input, out, err)
-            terminal = self.terminal if self._gets_terminal() else None
             started_at = time.monotonic()
             try:
-                with self.limit.original_limit():
-                    pid = spawn(command, path, self.foreground, files=files, terminal=terminal)
+                with self.limit:
+                    pid = spawn(command, path, self.foreground, files=files, terminal=self._find_terminal())
             finally:
                 self.output.close_streams(out, err)
         except LaunchError as error:
@@ -204,34 +202,33 @@ class Run:
             if self.options.publish_restarts:
                 self.options.publish_restarts(self.restarts.count)
 
-    def _gets_terminal(self) -> bool:
-        """Return whether the only rank gets the terminal from its start.
+    def _find_terminal(self) -> Terminal | None:
+        """Return the terminal if the only rank gets it from its start.
 
         It does if it reads the terminal and writes to no pipe, so that no other process of the job needs it.
         It also does if it could not request the terminal later, as within `$(...)` of an interactive shell.
         """
         if not (self.is_single and self.options.stdin_first and self.terminal.is_ours()):
-            return False
+            return None
         inherits = self.options.output is None and not self.output.goes_to_pipe
-        return not self.foreground.can_request_terminal or (os.isatty(0) and inherits)
+        gets_it = not self.foreground.can_request_terminal or (os.isatty(0) and inherits)
+        return self.terminal if gets_it else None
 
     def _add_child(self, pid: int, child: RankChild | Check) -> None:
         """Note that a child runs, and listen for its exit."""
         self.children[pid] = child
         try:
-            pidfd = os.pidfd_open(pid)
+            child.pidfd = os.pidfd_open(pid)
         except (OSError, AttributeError):
             return  # SIGCHLD reports its exit too, but not which of several ranks exited first
-        if self.limit.is_near_limit(pidfd):
-            os.close(pidfd)
-            return
-        child.pidfd = pidfd
 
         def handle_exit() -> None:
             if not self.reap(pid):  # a debugger that traces it has yet to reap it
                 self._close_pidfd(child)
 
-        self.loop.listen(pidfd, handle_exit)
+        self.loop.listen(child.pidfd, handle_exit)
+        if self.limit.is_near_limit(child.pidfd):
+            self._close_pidfd(child)
 
     def _close_pidfd(self, child: RankChild | Check) -> None:
         """Rely on SIGCHLD alone for the exit of a child."""
@@ -265,13 +262,12 @@ class Run:
             if error and not self.shutdown.begun:
                 self.stop_for(error)
         elif child:
-            code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
-            wall_s = time.monotonic() - child.started_at
+            has_code, wall_s = os.WIFEXITED(status), time.monotonic() - child.started_at
             rank_exit = RankExit(
                 rank=child.rank,
                 pid=found,
-                code=code,
-                signal=None if code is not None else os.WTERMSIG(status),
+                code=os.WEXITSTATUS(status) if has_code else None,
+                signal=None if has_code else os.WTERMSIG(status),
                 usage=make_usage(used, wall_s, self.accounting.inherited_rss_bytes),
                 stopped=self.shutdown.begun,
                 attempt=child.attempt,
@@ -367,28 +363,28 @@ class Run:
 
     def stop_for(self, error: LaunchError) -> None:
         """Stop the run because of an error of ompbind itself."""
-        self.shutdown.note_error(error)
+        self.shutdown.error = self.shutdown.error or error
         self.stop(signal.SIGTERM)
 
     def stop(self, first: int) -> None:
         """Start the escalation with the signal `first`, or send its next signal; start no more ranks."""
         cancelled = self.cancel_starts()
         if cancelled:
-            self.shutdown.note_start_interrupted(first)
+            self.shutdown.start_interrupted_by = self.shutdown.start_interrupted_by or first
             if not self.shutdown.error:
                 self.output.message(f"not starting {named('rank', cancelled)}")
         failed = self.restarts.cancel()
         if failed and not self.shutdown.error:
             self.output.message(f"not starting {named('rank', failed)} again")
-        self._send(self.shutdown.escalation.request(first, time.monotonic()))
+        self._send(self.shutdown.request(first, time.monotonic()))
 
     def _send_next(self) -> None:
         """Send the next signal of the escalation, whose time has come."""
-        self._send(self.shutdown.escalation.take_next(time.monotonic()))
+        self._send(self.shutdown.take_next(time.monotonic()))
 
     def _send(self, number: int | None) -> None:
         """Send a signal of the escalation, if any, to all ranks and report it."""
-        self.loop.call_at(self.shutdown.escalation.due_at, self._send_next)
+        self.loop.call_at(self.shutdown.due_at, self._send_next)
         ranks = [child.rank for child in self.live.values()]
         if number is None or not (ranks or self.orphans.any_left):
             return
@@ -410,8 +406,6 @@ class Run:
 
     def leave_rank_cpus(self) -> None:
         """Leave the CPUs of the last started rank: return to the CPUs that ompbind was started with."""
-        if self.cpus is not None:
-            try:
+        with suppress(OSError):  # all of them went offline: this process stays on the CPUs of that rank
+            if self.cpus is not None:
                 os.sched_setaffinity(0, self.cpus)
-            except OSError:
-                pass  # all of them went offline: this process stays on the CPUs of that rank

@@ -46,16 +46,6 @@ def find_refusal(policy: RestartPolicy, rank_exit: RankExit, *, requested: bool 
     return ""
 
 
-def find_wait_s(policy: RestartPolicy, ran_s: float, last_wait_s: float | None) -> float:
-    """Return the seconds until a rank starts again whose last attempt has run for `ran_s` seconds.
-
-    `last_wait_s` is its wait before that attempt, None if that was the first attempt.
-    """
-    if last_wait_s is None or ran_s >= policy.healthy_s:
-        return min(policy.first_wait_s, policy.longest_wait_s)
-    return min(2 * last_wait_s, policy.longest_wait_s)
-
-
 ATTEMPTS_KEPT = 100
 """Earlier attempts of each rank that are kept for the report, the last ones."""
 
@@ -80,9 +70,10 @@ class Restarts:
 
     def schedule(self, policy: RestartPolicy, rank_exit: RankExit, now: float) -> float:
         """Let a failed rank wait for its restart; returns the seconds to its deadline."""
-        rank = rank_exit.rank
-        wait_s = find_wait_s(policy, rank_exit.usage.wall_s, self._waits.get(rank))
-        self._waits[rank] = wait_s
+        rank, wait_s = rank_exit.rank, policy.first_wait_s
+        if rank in self._waits and rank_exit.usage.wall_s < policy.healthy_s:
+            wait_s = 2 * self._waits[rank]
+        self._waits[rank] = wait_s = min(wait_s, policy.longest_wait_s)
         self.waiting[rank] = now + wait_s
         return wait_s
 

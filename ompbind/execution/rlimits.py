@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+from contextlib import ExitStack
 
 from ompbind.errors import LaunchError
 
@@ -31,34 +32,34 @@ _NEEDED = 5  # open files that are needed at least to find processes and to writ
 
 
 class FileLimit:
-    """The limit on open files, raised for `needed` files of ranks as far as the hard limit allows."""
+    """The limit on open files, raised for `needed` files of ranks as far as the hard limit allows.
 
-    def __init__(self, needed: int) -> None:
+    Within `with` it has its original value, which processes that are started there inherit.
+    """
+
+    def __init__(self, needed: int, *, required: bool) -> None:
+        """Raise the limit; raises LaunchError if all files are `required` and the hard limit is too low."""
         self._before = self._now = os.sysconf("SC_OPEN_MAX")
         wanted = needed + _SPARE
         if self._before == _UNLIMITED or self._before >= wanted:
             return
         _, self._hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._now = wanted if self._hard == _UNLIMITED else max(self._before, min(wanted, self._hard))
+        if required and self._now < wanted:
+            message = f"forwarding the output of all ranks needs {wanted} open files, {self._now} are allowed"
+            hint = "raise 'ulimit -Hn', or use --log-dir alone: ranks then write their files directly"
+            raise LaunchError(message, hint=hint)
         self._set(self._now)
 
     def check_free_files(self) -> None:
         """Raise OSError unless a few more files can be opened, without which processes cannot be found."""
-        files: list[int] = []
-        try:
-            while len(files) < _NEEDED:
-                files.append(os.dup(0))
-        finally:
-            for file in files:
-                os.close(file)
+        with ExitStack() as opened:
+            for _ in range(_NEEDED):
+                opened.callback(os.close, os.dup(0))
 
     def is_near_limit(self, number: int) -> bool:
         """Return whether few numbers above `number` are left; a new file gets the lowest free number."""
         return self._now != _UNLIMITED and number >= self._now - _SPARE
-
-    def original_limit(self) -> FileLimit:
-        """Restore the original limit within `with`: processes that are started there inherit it."""
-        return self
 
     def __enter__(self) -> None:
         self._set(self._before)
@@ -69,13 +70,3 @@ class FileLimit:
     def _set(self, soft: int) -> None:
         if self._now != self._before:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, self._hard))
-
-
-def check_file_limit(count: int) -> None:
-    """Raise LaunchError unless `count` files of ranks may be open here; the limit was raised before."""
-    needed = count + _SPARE
-    limit = os.sysconf("SC_OPEN_MAX")
-    if limit != _UNLIMITED and needed > limit:
-        message = f"forwarding the output of all ranks needs {needed} open files, {limit} are allowed"
-        hint = "raise 'ulimit -Hn', or use --log-dir alone: ranks then write their files directly"
-        raise LaunchError(message, hint=hint)

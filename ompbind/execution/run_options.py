@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from ompbind.errors import LaunchError
 from ompbind.execution.outcome import Outcome
 from ompbind.execution.restarts import RestartPolicy
 from ompbind.record import Record
@@ -12,18 +11,6 @@ from ompbind.record import Record
 if TYPE_CHECKING:
     from ompbind.inspection.diagnosis import ExpectedBinding
     from ompbind.inspection.verdict import VerificationResult
-
-
-class Supervision(Record):
-    """How the user wants ranks to be supervised: the options of `run` with the names of the fields.
-
-    Times are in seconds. `timeout` is None or 0 for no limit. With `keep_descendants`, processes that have
-    left the process group of their rank are not stopped.
-    """
-
-    timeout: float | None = None
-    grace: float = 10.0
-    keep_descendants: bool = False
 
 
 class Output(Record):
@@ -42,11 +29,6 @@ class Output(Record):
     directory: str | None = None
     force: bool = False
     pty: bool = False
-
-    @property
-    def files_per_rank(self) -> int:
-        """The number of files that ompbind has open for each running rank; its pidfd is one of them."""
-        return 1 + (2 if self.tag else 0) * (2 if self.directory is not None else 1)
 
 
 class RankGroup(Record):
@@ -73,6 +55,8 @@ class RunOptions(Record):
 
     - `run_id`: the value of OMPBIND_RUN_ID in ranks
     - `output`: None if ranks inherit standard output and error
+    - `timeout`, `grace`: seconds; None or 0 for no timeout
+    - `keep_descendants`: processes that have left the process group of their rank are not stopped
     - `groups`: the options of each group by its name, which is "" in a run without groups; in order of start
     - `until`: the group at whose end the run stops, "" for the end of all ranks
     - `publish_restarts`: called with the number of restarts so far, after each of them
@@ -84,7 +68,9 @@ class RunOptions(Record):
 
     run_id: str
     output: Output | None = None
-    supervision: Supervision = Supervision()
+    timeout: float | None = None
+    grace: float = 10.0
+    keep_descendants: bool = False
     groups: Mapping[str, RankGroup] = ONE_GROUP
     until: str = ""
     publish_restarts: Callable[[int], None] | None = None
@@ -101,7 +87,9 @@ class RunOptions(Record):
     @property
     def files_per_rank(self) -> int:
         """The number of files that ompbind has open for each running rank, its pidfd included."""
-        return self.output.files_per_rank if self.output else 1
+        if not (self.output and self.output.tag):
+            return 1
+        return 3 if self.output.directory is None else 5
 
 
 class Reporter:
@@ -122,17 +110,3 @@ class Reporter:
     def summary(self, outcome: Outcome) -> str:
         """Render the summary of the finished run."""
         return ""
-
-
-class Sampler(Protocol):
-    """What a run knows of the `AffinitySampler` of --verify; `verification` knows the rest."""
-
-    due_at: float | None
-    error: LaunchError | None
-    verified: "VerificationResult | None"
-
-    def begin(self, now: float) -> None:
-        """Schedule the first sample, after all ranks have started."""
-
-    def begin_again(self, now: float, rank: int | None = None) -> None:
-        """Verify from the start, after a rank was restarted."""

@@ -1,8 +1,4 @@
-"""How a run is stopped: signals of increasing force with waits between them.
-
-`Escalation` decides which signal is next and when. `Shutdown` adds why the run stops: a request by signal, a
-timeout, an error, or a foreground process that exited; and how long the run still waits for a slow reader.
-"""
+"""How a run is stopped: by signals of increasing force, and how long it still waits for a slow reader."""
 
 import signal
 import time
@@ -16,44 +12,13 @@ MIN_READER_TIMEOUT_S = 1.0
 """Seconds that a reader of output always has for its next read, however short `--grace` is."""
 
 
-class Escalation:
-    """The signals that stop a run, each sent once.
+class Shutdown:
+    """Why a run stops, and the signals that stop it, each sent once.
 
         request → first signal → wait grace_s → SIGTERM → wait grace_s → SIGKILL
 
-    A second request skips a wait. `due_at` is when the next signal is to be sent, None if never. Times are
-    seconds of a monotonic clock, which the caller reads.
-    """
-
-    def __init__(self, grace_s: float) -> None:
-        self.grace_s = grace_s
-        self.begun = False
-        self.due_at: float | None = None
-        self.sent_at = 0.0
-        self.remaining: list[int] = []
-
-    def request(self, first: int, now: float) -> int | None:
-        """Return the signal to send after a request to stop: `first`, later the next signal.
-
-        None if all were sent, or if the last was sent so recently that this is the same request.
-        """
-        if not self.begun:
-            self.begun = True
-            self.remaining = list(dict.fromkeys((first, signal.SIGTERM, signal.SIGKILL)))
-        elif now - self.sent_at < REPEAT_S:
-            return None
-        return self.take_next(now)
-
-    def take_next(self, now: float) -> int | None:
-        """Return the next signal and start the wait after it; None when all were sent."""
-        number = self.remaining.pop(0) if self.remaining else None
-        self.sent_at = now
-        self.due_at = now + self.grace_s if self.remaining else None
-        return number
-
-
-class Shutdown:
-    """Why a run stops, and which signals were sent; times are seconds of a monotonic clock.
+    A second request skips a wait. Times are seconds of a monotonic clock. `begun` is set when ranks were sent
+    the first signal; `due_at` is when the next one is to be sent, None if never.
 
     `error` is the failure of ompbind itself that stops the run. `start_interrupted_by` is the signal that
     came before all ranks were started. After `kill_sent` or `foreground_exited` orphans are killed without
@@ -64,39 +29,49 @@ class Shutdown:
     """
 
     def __init__(self, grace_s: float, timeout_s: float | None) -> None:
-        self.escalation = Escalation(grace_s)
+        self.grace_s = grace_s
+        self.begun = False
+        self.due_at: float | None = None
         self.error: LaunchError | None = None
         self.start_interrupted_by: int | None = None
         self.timed_out = self.kill_sent = self.foreground_exited = self.output_abandoned = False
         self.until_reached = False
         self.timeout_at = time.monotonic() + timeout_s if timeout_s else None
-        self._requested_at: float | None = None  # time of the last request by signal, or of the timeout
         self.reader_give_up_at: float | None = None
-        self._written = -1  # bytes, when that was set
+        self._sent_at = 0.0
+        self._remaining: list[int] = []
+        self._requested_at: float | None = None  # time of the last request by signal, or of the timeout
+        self._written = -1  # bytes, when `reader_give_up_at` was set
 
-    @property
-    def begun(self) -> bool:
-        """Return whether ranks were sent a signal to stop."""
-        return self.escalation.begun
+    def request(self, first: int, now: float) -> int | None:
+        """Return the signal to send after a request to stop: `first`, later the next signal.
+
+        None if all were sent, or if the last was sent so recently that this is the same request.
+        """
+        if not self.begun:
+            self.begun = True
+            self._remaining = list(dict.fromkeys((first, signal.SIGTERM, signal.SIGKILL)))
+        elif now - self._sent_at < REPEAT_S:
+            return None
+        return self.take_next(now)
+
+    def take_next(self, now: float) -> int | None:
+        """Return the next signal and start the wait after it; None when all were sent."""
+        number = self._remaining.pop(0) if self._remaining else None
+        self._sent_at = now
+        self.due_at = now + self.grace_s if self._remaining else None
+        return number
 
     @property
     def requested(self) -> bool:
         """Return whether a termination signal or the timeout has requested the end of the run."""
         return self._requested_at is not None
 
-    def note_error(self, error: LaunchError) -> None:
-        """Note why ompbind itself stops the run; the first error stays."""
-        self.error = self.error or error
-
     def note_request(self, now: float, *, idle: bool) -> None:
         """Note that a signal requests the end; with `idle` (no rank or orphan is left), abandon output."""
         is_repeated = self._requested_at is not None and now - self._requested_at < REPEAT_S
         self._requested_at = now
         self.output_abandoned = self.output_abandoned or (idle and not is_repeated)
-
-    def note_start_interrupted(self, number: int) -> None:
-        """Note which signal came before all ranks were started; the first one stays."""
-        self.start_interrupted_by = self.start_interrupted_by or number
 
     def note_timeout(self, now: float) -> bool:
         """Return True once, when the timeout is over and nothing has stopped the run before."""
@@ -114,6 +89,6 @@ class Shutdown:
         """
         if self._requested_at is not None and written != self._written:
             self._written = written
-            self.reader_give_up_at = now + max(self.escalation.grace_s, MIN_READER_TIMEOUT_S)
+            self.reader_give_up_at = now + max(self.grace_s, MIN_READER_TIMEOUT_S)
         elif self.reader_give_up_at is not None and now >= self.reader_give_up_at:
             self.output_abandoned = True

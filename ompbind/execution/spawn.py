@@ -17,8 +17,8 @@ import errno
 import os
 import shlex
 import signal
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import count
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
@@ -235,36 +235,48 @@ def _fork(
     *,
     terminal: "Terminal | None",
 ) -> int:
-    """Fork a rank, which makes itself the foreground of the terminal, if any, and executes its command.
+    """Fork a rank, which makes itself the foreground of the terminal, if any, and executes its command."""
 
-    The kernel kills it if the supervisor is killed, even if the foreground process is killed too. A pipe that
-    closes on exec reports the result: end of file when the command runs, else an errno.
-    """
-    read_end, write_end = os.pipe()
-    mask = block_signals()
-    supervisor = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            exit_with_parent(supervisor)
-            os.setpgid(0, 0)
-            if terminal:
-                terminal.give(os.getpid())
-            for file, number in redirections:
-                os.dup2(file, number)
-            for ignored in _find_ignored(foreground):
-                signal.signal(ignored, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_SETMASK, foreground.signal_mask)
-            os.execve(path, command.argv, command.env)
-        except BaseException as error:  # noqa: BLE001 - after any error, a second supervisor must not continue
-            os.write(write_end, b"%d" % (getattr(error, "errno", None) or errno.EINVAL))
-        finally:
-            os._exit(LaunchError.launch_code)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    os.close(write_end)
-    failure = os.read(read_end, 16)
-    os.close(read_end)
+    def execute() -> NoReturn:
+        if terminal:
+            terminal.give(os.getpid())
+        for file, number in redirections:
+            os.dup2(file, number)
+        for ignored in _find_ignored(foreground):
+            signal.signal(ignored, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, foreground.signal_mask)
+        os.execve(path, command.argv, command.env)
+
+    pid, pipe = fork_child(execute)
+    failure = os.read(pipe, 16)  # end of file when the command runs
+    os.close(pipe)
     if failure:
         os.waitpid(pid, 0)
         raise OSError(int(failure), os.strerror(int(failure)))
     return pid
+
+
+def fork_child(act: Callable[[], bytes]) -> tuple[int, int]:
+    """Fork a process with a process group of its own; returns its pid and a pipe. Raises OSError.
+
+    All signals are blocked there. The kernel kills it with this process, even if the foreground process is
+    killed too. The pipe, which closes on exec, has what `act` returns, or the number of the error it raises.
+    """
+    read_end, write_end = os.pipe()
+    mask = block_signals()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            exit_with_parent(parent)
+            os.setpgid(0, 0)
+            os.write(write_end, act())
+        except BaseException as error:  # noqa: BLE001 - after any error, a second supervisor must not continue
+            os.write(write_end, b"%d" % (getattr(error, "errno", None) or errno.EINVAL))
+        finally:
+            os._exit(LaunchError.launch_code)
+    with suppress(OSError):  # it has done this itself, or has exited
+        os.setpgid(pid, pid)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    os.close(write_end)
+    return pid, read_end

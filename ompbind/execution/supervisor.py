@@ -18,7 +18,7 @@ How SIGTERM reaches the ranks:
     process_pair  _forward_signals      the foreground process writes the number of the signal to its pipe
     supervisor    _read_signals         reads it there, or from the pipe with signals to the supervisor itself
                   _handle_signals       forwards other signals; a termination signal stops the run:
-    ranks         Run.stop              starts no more ranks; asks `shutdown.Escalation` for the signal
+    ranks         Run.stop              starts no more ranks; asks `shutdown` for the signal
                   Run.signal_ranks      all running ranks
     orphans       signal_rank           the rank and its process group
 
@@ -68,7 +68,7 @@ def supervise(
             return _finish(run)
         except BaseException:
             _kill_ranks(run)  # after any error, they would have no supervisor
-            kill_descendants(options.supervision.grace)
+            kill_descendants(options.grace)
             raise
     except LaunchError as error:
         return Outcome(exits=(), error=error)
@@ -193,7 +193,7 @@ def _forward(run: Run, number: int) -> None:
 def _handle_timeout(run: Run) -> None:
     """Stop the run after its timeout."""
     if run.shutdown.note_timeout(time.monotonic()):
-        run.output.message(f"timeout after {run.options.supervision.timeout:g} s")
+        run.output.message(f"timeout after {run.options.timeout:g} s")
         run.stop(signal.SIGTERM)
 
 

@@ -33,7 +33,7 @@ from ompbind.text import Severity
 def sample_affinities(run: Run) -> None:
     """Sample the threads of all ranks and report what has changed; do nothing if the run is being stopped."""
     sampler = run.sampler
-    assert isinstance(sampler, AffinitySampler)
+    assert sampler
     if run.shutdown.begun or not run.live:
         sampler.stop()
         return
@@ -75,7 +75,7 @@ def finish_verification(run: Run) -> None:
     that was stopped, or in which a rank has failed, before the start was complete, only errors are reported.
     """
     sampler = run.sampler
-    assert isinstance(sampler, AffinitySampler)
+    assert sampler
     if run.shutdown.error:
         return
     verified = (sampler.complete and sampler.verified) or _make_verified(sampler, run.options)

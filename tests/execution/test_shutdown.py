@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from ompbind.execution.shutdown import MIN_READER_TIMEOUT_S, Escalation, Shutdown
+from ompbind.execution.shutdown import MIN_READER_TIMEOUT_S, Shutdown
 
 GRACE_S = 5.0
 
@@ -23,16 +23,15 @@ def test_the_timeout_is_reported_once(shutdown):
 
 def test_a_run_that_was_stopped_before_does_not_time_out(shutdown):
     now = time.monotonic()
-    shutdown.escalation.request(signal.SIGINT, now)
+    shutdown.request(signal.SIGINT, now)
     assert not shutdown.note_timeout(now + 61)
     assert not shutdown.timed_out
 
 
 def test_signals_are_due_after_the_grace_period(shutdown):
-    escalation = shutdown.escalation
-    assert (escalation.request(signal.SIGTERM, 0.0), escalation.due_at) == (signal.SIGTERM, GRACE_S)
-    assert (escalation.take_next(GRACE_S), escalation.due_at) == (signal.SIGKILL, None)
-    assert escalation.take_next(GRACE_S * 9) is None
+    assert (shutdown.request(signal.SIGTERM, 0.0), shutdown.due_at) == (signal.SIGTERM, GRACE_S)
+    assert (shutdown.take_next(GRACE_S), shutdown.due_at) == (signal.SIGKILL, None)
+    assert shutdown.take_next(GRACE_S * 9) is None
 
 
 @pytest.mark.parametrize(
@@ -42,13 +41,13 @@ def test_signals_are_due_after_the_grace_period(shutdown):
         (signal.SIGTERM, [("SIGTERM", 5), ("SIGKILL", None), ("", None), ("", None)]),
     ],
 )
-def test_each_request_sends_the_next_signal_and_a_repeated_one_none(first, sent):
+def test_each_request_sends_the_next_signal_and_a_repeated_one_none(shutdown, first, sent):
     """Some programs signal a child, then its process group: within half a second that is one request."""
-    escalation, found = Escalation(GRACE_S), []
+    found = []
     for now in range(4):
-        number = escalation.request(first, now)
-        found.append(((number and signal.Signals(number).name) or "", escalation.due_at))
-        assert escalation.request(first, now + 0.4) is None
+        number = shutdown.request(first, now)
+        found.append(((number and signal.Signals(number).name) or "", shutdown.due_at))
+        assert shutdown.request(first, now + 0.4) is None
     assert found == sent
 
 

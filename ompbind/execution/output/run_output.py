@@ -33,7 +33,6 @@ from ompbind.execution.output.line_prefix import (
 )
 from ompbind.execution.output.log_files import ERR, OUT, LogDirectory, make_log_name
 from ompbind.execution.output.writer import is_same_file, open_writer
-from ompbind.execution.rlimits import check_file_limit
 from ompbind.execution.run_options import Output, Reporter
 
 _PIPE_BYTES = 1 << 20
@@ -113,8 +112,6 @@ class RunOutput:
         streams = len(labels) * len(_KINDS) if output.tag else 0
         self._limit = line_limit(streams)
         self._pipe_size = divide(_ALL_PIPES_BYTES, streams, _DEFAULT_PIPE_BYTES, _PIPE_BYTES)
-        if streams:
-            check_file_limit(len(labels) * output.files_per_rank)
         self._logs: LogDirectory | None = None
         if output.directory is not None:
             names = map(make_log_name, labels.values())
