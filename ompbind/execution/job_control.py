@@ -13,6 +13,7 @@ Several ranks cannot share the terminal: their standard input is empty.
 
 import os
 import signal
+from contextlib import suppress
 
 from ompbind.execution.orphans import signal_parent, signal_rank
 from ompbind.execution.signals import TTY_SIGNALS, exit_by_signal
@@ -38,10 +39,8 @@ class Terminal:
 
     def give(self, group: int) -> None:
         """Make a process group the foreground group of the terminal; the caller must ignore SIGTTOU."""
-        try:
+        with suppress(OSError):  # the terminal was closed, or the group is empty
             os.tcsetpgrp(self._file, group)
-        except OSError:
-            pass  # the terminal was closed, or the group is empty
 
     def take_back(self, group: int) -> bool:
         """Make the job the foreground again if `group` is; returns whether it was."""
@@ -56,12 +55,10 @@ class Terminal:
         That is a parent of one of its processes, outside the job but in the same session, such as a shell.
         The kernel calls a group without such a parent *orphaned*, and does not stop it with `TTY_SIGNALS`.
         """
-        processes = read_processes()
+        processes, session = read_processes(), os.getsid(0)
         if not processes:  # /proc is not available
-            return self.job != os.getsid(0)
-        members = (process for process in processes.values() if process.group == self.job)
-        parents = (processes.get(member.parent) for member in members)
-        session = os.getsid(0)
+            return self.job != session
+        parents = (processes.get(each.parent) for each in processes.values() if each.group == self.job)
         return any(parent.group != self.job and parent.session == session for parent in parents if parent)
 
     def handle_stop(self, rank: int, number: int, foreground: int) -> None:

@@ -24,6 +24,7 @@ The kernel gives the PID of a process that was reaped to another process. So eac
 - a process that /proc shows to be a descendant, if its PID still belongs to the same process
 """
 
+import itertools
 import os
 import signal
 import time
@@ -45,24 +46,13 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 REAPED_AT_ONCE = 1000
 """Children that are reaped at most before anything else: daemons may exit faster than they can be reaped."""
 
-_SWEEPS_OF_CHILDREN = 16
-"""Sweeps over the children of this process for each sweep over all processes, which takes much longer."""
-
-_EXIT_WAIT_S = 0.2
-"""Seconds to wait for the exit of processes that cannot be found, which the kernel may have killed."""
-
-_SWEEP_PAUSE_S = 0.001
-"""Seconds between two sweeps if no process has exited since the last."""
-
-_POLL_S = 0.05
-"""Seconds between two checks on systems without subreapers, where orphans cause no SIGCHLD."""
-
-_UNKILLABLE_AFTER_S = 2.0
-"""Seconds after SIGKILL until a process counts as unkillable: freeing its memory takes time."""
-
-_SEARCH_S = 0.05  # seconds to search for processes that fork and exit faster than /proc can be read
-_EXEC_WAIT_S = 0.02
-"""Seconds to wait for the environment of a process, which is empty for a moment during `execve`."""
+_SWEEPS_OF_CHILDREN = 16  # for each sweep over all processes, which takes much longer
+_EXIT_WAIT_S = 0.2  # for the exit of processes that cannot be found, which the kernel may have killed
+_SWEEP_PAUSE_S = 0.001  # if no process has exited since the last sweep
+_POLL_S = 0.05  # between two checks on systems without subreapers, where orphans cause no SIGCHLD
+_UNKILLABLE_AFTER_S = 2.0  # after SIGKILL: freeing the memory of a process takes time
+_SEARCH_S = 0.05  # to search for processes that fork and exit faster than /proc can be read
+_EXEC_WAIT_S = 0.02  # for the environment of a process, which is empty for a moment during `execve`
 
 Owner = tuple[int, int]
 """A rank and its attempt, counted from 1: to which of its starts a process belongs."""
@@ -169,17 +159,13 @@ class OrphanTracker:
         while True:
             self.groups = {group: owner for group, owner in self.groups.items() if signal_process(-group, 0)}
             if not is_proc_of_pid_namespace():
-                # A group without a child of this process may have become empty, and the kernel may have given
-                # its number to another group.
-                return {
-                    -group: owner
-                    for group, owner in self.groups.items()
-                    if has_children(group) or not self.is_subreaper
-                }
+                # The kernel may have given the number of a group without a child of this process to another.
+                groups = {group for group in self.groups if has_children(group) or not self.is_subreaper}
+                return {-group: self.groups[group] for group in groups}
             children = read_children() if self.is_subreaper else set()
             others = (children or set()) - live.keys() - self.unkillable
             left = {pid for pid in others if not _has_exited(pid)}
-            found = {pid: owner for pid in left if (owner := self._attribute(pid, read_group(pid), live))}
+            found = {pid: owner for pid in left if (owner := self._attribute(pid, live))}
             if found or self.groups or self.all_killed or children is None:
                 found = self._add_descendants(found, live)
             if found or time.monotonic() > until or (left and not self.all_killed):
@@ -197,37 +183,30 @@ class OrphanTracker:
         if self.all_killed:
             return roots | dict.fromkeys(self._listed.keys() - live.keys() - self.unkillable, _UNATTRIBUTED)
         for pid, process in self._listed.items():
-            if process.group in self.groups and (owner := self._attribute(pid, process.group, live)):
-                roots[pid] = owner
+            if process.group in self.groups and pid not in live and pid not in self.unkillable:
+                roots[pid] = self.groups[process.group]
         found = dict(roots)
         for pid, owner in roots.items() if not self.groups_only else ():
             found |= dict.fromkeys(find_descendants(self._listed, (pid,)) - self.unkillable, owner)
         return found
 
-    def _attribute(self, pid: int, group: int, live: Mapping[int, Owner]) -> Owner | None:
-        """Return the exited attempt that a process is attributed to; None if it is not to be stopped."""
-        if pid in live or pid in self.unkillable:
-            return None
+    def _attribute(self, pid: int, live: Mapping[int, Owner]) -> Owner | None:
+        """Return the exited attempt that a child is attributed to; None if it is not to be stopped."""
         if self.all_killed:
             return _UNATTRIBUTED
-        if group in self.groups:
-            return self.groups[group]
-        if self.groups_only:
-            return None
-        owner = self._read_owner(pid, wait=bool(live))  # without a running rank, any process is an orphan
-        if owner == _UNATTRIBUTED and (live or _has_exited(pid)):  # a zombie has no environment
-            return None
-        return None if owner in live.values() else owner
-
-    def _read_owner(self, pid: int, *, wait: bool) -> Owner:
-        """Return the rank and the attempt in the environment of a process of this run."""
-        give_up_at = time.monotonic() + _EXEC_WAIT_S
-        while (variables := read_environ(pid)) is None and wait and pid not in self.without_environment:
+        group = read_group(pid)
+        if self.groups_only or group in self.groups:
+            return self.groups.get(group)
+        give_up_at = time.monotonic() + _EXEC_WAIT_S  # without a running rank, any process is an orphan
+        while (variables := read_environ(pid)) is None and live and pid not in self.without_environment:
             time.sleep(_EXEC_WAIT_S / 20)
             if time.monotonic() > give_up_at:
                 self.without_environment.add(pid)
         rank = find_rank(variables or {}, self.run_id)
-        return _UNATTRIBUTED if rank is None else (rank, find_attempt(variables or {}))
+        if rank is None:
+            return None if live or _has_exited(pid) else _UNATTRIBUTED  # a zombie has no environment
+        owner = (rank, find_attempt(variables or {}))
+        return None if owner in live.values() else owner
 
 
 def _has_exited(child: int) -> bool:
@@ -349,16 +328,24 @@ def kill_descendants(limit_s: float, spared: Collection[int] = ()) -> set[int] |
     """
     can_find = is_proc_of_pid_namespace()
     until = time.monotonic() + (limit_s if can_find else _EXIT_WAIT_S)
-    sweep = 0
     _reap_zombies()
-    while has_children():
+    for sweep in itertools.count():
+        if not has_children():
+            break
         # Ranks are children: they are killed first, before reading /proc takes a few milliseconds.
-        left = _kill_once(spared, only_children=sweep % _SWEEPS_OF_CHILDREN != 1)
+        children = read_children()
+        is_full = children is None or sweep % _SWEEPS_OF_CHILDREN == 1
+        descendants = read_descendants() if is_full else {}
+        left = (descendants.keys() | (children or set())) - find_descendants(descendants, spared)
+        for pid in order_by_start(left, descendants):
+            if pid in descendants:
+                signal_listed(pid, descendants[pid], signal.SIGKILL)
+            else:  # a child, also one whose initial thread has exited before the others
+                signal_process(pid, signal.SIGKILL)
         if time.monotonic() >= until or (spared and not left):
             return left if can_find else None
         if not _reap_zombies():
             time.sleep(_SWEEP_PAUSE_S)
-        sweep += 1
     return set()
 
 
@@ -367,20 +354,6 @@ def render_left(left: Collection[int] | None) -> str:
     if left is None:
         return "processes of ranks may be left: /proc does not show them"
     return f"cannot kill {named('pid', left)}, left behind by a rank" if left else ""
-
-
-def _kill_once(spared: Collection[int], *, only_children: bool) -> set[int]:
-    """Kill all descendants that are listed now, or only the children; returns them."""
-    children = read_children()
-    descendants = {} if only_children and children is not None else read_descendants()
-    kept = find_descendants(descendants, spared)
-    left = (descendants.keys() | (children or set())) - kept
-    for pid in order_by_start(left, descendants):
-        if pid in descendants:
-            signal_listed(pid, descendants[pid], signal.SIGKILL)
-        else:  # a child, also one whose initial thread has exited before the others
-            signal_process(pid, signal.SIGKILL)
-    return left
 
 
 def _reap_zombies() -> bool:

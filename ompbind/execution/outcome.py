@@ -73,15 +73,13 @@ class Accounting:
 
     def count_oom_kills(self) -> int:
         """Return how many processes the out-of-memory killer has killed since all ranks were started."""
-        before = self._oom_kills
-        return 0 if before is None else max(0, (read_oom_kills(DirectoryRoot("/")) or 0) - before)
+        kills = 0 if self._oom_kills is None else read_oom_kills(DirectoryRoot("/"))
+        return max(0, (kills or 0) - (self._oom_kills or 0))
 
     def count_throttling(self) -> Throttling | None:
         """Return how the CPU quota has throttled the cgroup during the run; None without a quota."""
-        if self._throttling is None:
-            return None
-        now = read_throttling(DirectoryRoot("/"))
-        return now and now.since(self._throttling)
+        now = read_throttling(DirectoryRoot("/")) if self._throttling else None
+        return now.since(self._throttling) if now and self._throttling else None
 
 
 class RankExit(Record):
@@ -199,9 +197,6 @@ OUT_OF_MEMORY = (
     "memory ran out, and the kernel killed a process of this cgroup: raise the memory limit"
     " (of the container, of the job), or start fewer ranks"
 )
-"""The hint for ranks that failed while the kernel's out-of-memory killer killed processes of their cgroup."""
-
-
 _HINTS = {
     127: "a command (see PATH) or a shared library (see LD_LIBRARY_PATH) was not found, or a script has"
          " Windows line ends",
@@ -224,9 +219,7 @@ def find_hint(rank_exit: RankExit, outcome: Outcome) -> str:
     if not rank_exit.failed:
         return ""
     status, oom = rank_exit.status, OUT_OF_MEMORY if outcome.oom_kills > 0 else ""
-    hint = _HINTS.get(status, oom)
-    if status == 128 + Signals.SIGKILL:
-        hint = oom or hint
+    hint = (status == 128 + Signals.SIGKILL and oom) or _HINTS.get(status, oom)
     if hint and rank_exit.signal is None and status > 128 and status in _HINTS:
         return f"if a shell exited with code {status}, {signal_name(status - 128)} killed its command: {hint}"
     return hint

@@ -15,6 +15,7 @@ Children that the foreground process already had, as after `exec` in a script, a
 import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 
 from ompbind.commands.rank_variables import SUPERVISOR_NAME
 from ompbind.errors import LaunchError
@@ -64,7 +65,9 @@ def become_supervisor(
     of the run. A caller that has blocked all signals already gives the `signal_mask` from before. Both
     processes hold the claim, so it lasts until both have exited. Raises LaunchError if the fork fails.
     """
-    _open_standard_files()
+    while (free := os.open(os.devnull, os.O_RDWR)) < 3:
+        pass  # no pipe may get the number of a standard file that is closed
+    os.close(free)
     before = block_signals()
     signal_mask = before if signal_mask is None else signal_mask
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # with SIG_IGN the kernel reaps children itself
@@ -102,15 +105,6 @@ def become_supervisor(
     os.setpgid(0, 0)
     os.close(write_end)
     return foreground
-
-
-def _open_standard_files() -> None:
-    """Open /dev/null for each closed standard file, so that no pipe gets the number 0, 1 or 2."""
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
 
 
 def redirect_to_null(*numbers: int) -> None:
@@ -167,17 +161,12 @@ def _handle_killed_supervisor(supervisor: int, number: int, grace_s: float, inhe
 
 def set_process_name() -> None:
     """Set the supervisor's name in comm and in its command line, as `ps` shows them; ignores errors."""
-    name = SUPERVISOR_NAME.encode()
-    stat = read_stat("self")
-    if stat is None:
-        return
-    try:
+    name, stat = SUPERVISOR_NAME.encode(), read_stat("self")
+    with suppress(OSError, ValueError):
         with open("/proc/self/comm", "wb") as file:
             file.write(name)
-        start, end = stat.arguments  # not a pair on kernels that hide the addresses
+        start, end = stat.arguments if stat else ()  # not a pair on kernels that hide the addresses
         with open("/proc/self/mem", "r+b", buffering=0) as memory:
             memory.seek(start)
             # If the last byte is not zero, the kernel shows the command line only up to the first zero byte.
             memory.write(name.ljust(end - start - 1, b"\0")[: end - start - 1] + b".")
-    except (OSError, ValueError):
-        pass

@@ -27,7 +27,7 @@ from ompbind.execution.output.run_output import RunOutput
 from ompbind.execution.process_pair import Foreground
 from ompbind.execution.restarts import Restarts, find_refusal
 from ompbind.execution.rlimits import FileLimit
-from ompbind.execution.run_options import RankGroup, Reporter, RunOptions
+from ompbind.execution.run_options import Reporter, RunOptions
 from ompbind.execution.shutdown import Shutdown
 from ompbind.execution.signals import TERMINATION_SIGNALS, TTY_SIGNALS, signal_name
 from ompbind.execution.spawn import StartCommands, spawn
@@ -120,10 +120,6 @@ class Run:
         """Return whether messages about ranks still have a reader."""
         return not (self.output.reader_closed or self.shutdown.foreground_exited)
 
-    def group_of(self, rank: int) -> RankGroup:
-        """Return the options of the group of a rank."""
-        return self.options.groups[self.starts[rank][0].group]
-
     def is_group_running(self, group: str) -> bool:
         """Return whether ranks of a group run, or wait for a start."""
         ranks = {*(child.rank for child in self.live.values()), *self.waiting, *self.restarts.waiting}
@@ -186,7 +182,7 @@ class Run:
             started_at = time.monotonic()
             try:
                 with self.limit:
-                    pid = spawn(command, path, self.foreground, files=files, terminal=self._find_terminal())
+                    pid = spawn(command, path, self.foreground, files, self._find_terminal())
             finally:
                 self.output.close_streams(out, err)
         except LaunchError as error:
@@ -319,7 +315,7 @@ class Run:
         """
         if rank_exit.signal == signal.SIGPIPE:
             self.output.note_broken_pipe()
-        group, next_step = self.group_of(rank_exit.rank), ""
+        group, next_step = self.options.groups[self.starts[rank_exit.rank][0].group], ""
         if group.restart and not (rank_exit.stopped or self.output.reader_closed):
             refusal = find_refusal(group.restart, rank_exit, requested=requested)
             if refusal:

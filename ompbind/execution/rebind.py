@@ -11,8 +11,7 @@ An OpenMP runtime that binds its threads can set a mask again at any time. What 
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import TypeAlias
+from collections.abc import Mapping
 
 from ompbind.commands.rank_variables import SUPERVISOR_NAME
 from ompbind.cpuset import CpuSet
@@ -71,22 +70,15 @@ def check_roots(pids: tuple[int, ...]) -> None:
             what = "starts all others" if pid == 1 else "is a kernel thread"
             text = f"process {pid} {what}: its CPUs are not changed"
             raise RequestError(text, hint="name the processes of one program")
-        owners = {int(word) for word in (status_value(read_status(pid), "Uid") or "").split()[:2]}
-        if own and owners - {own}:
-            text = f"process {pid} belongs to another user (user ID {max(owners - {own})})"
+        others = {int(word) for word in (status_value(read_status(pid), "Uid") or "").split()[:2]} - {own}
+        if own and others:
+            text = f"process {pid} belongs to another user (user ID {max(others)})"
             raise RequestError(text, hint="only the owner and root may change its CPUs")
-        supervisors = (
-            member for member in find_descendants(stats, (pid,)) if _is_supervisor(stats.get(member))
-        )
-        if any(supervisors) or _is_supervisor(stat):
+        members = find_descendants(stats, (pid,)) & stats.keys()
+        if any(stats[member].name == SUPERVISOR_NAME for member in members):
             text = f"process {pid} or a process below it is ompbind's: it supervises ranks with a plan"
-            raise RequestError(
-                text, hint="name the run ('ompbind ps' lists runs), or the processes of a command"
-            )
-
-
-def _is_supervisor(stat: Stat | None) -> bool:
-    return stat is not None and stat.name == SUPERVISOR_NAME
+            hint = "name the run ('ompbind ps' lists runs), or the processes of a command"
+            raise RequestError(text, hint=hint)
 
 
 def find_workers(pid: int, number: int) -> tuple[int, ...]:
@@ -100,13 +92,10 @@ def find_workers(pid: int, number: int) -> tuple[int, ...]:
     while len(children) == 1:
         parent = children[0]
         children = [child for child, stat in stats.items() if stat.parent == parent and child != os.getpid()]
-    busy = {
-        child: sum(
-            stats[member].busy_ticks + stats[member].reaped_ticks
-            for member in find_descendants(stats, (child,))
-        )
-        for child in children
-    }
+    busy = dict.fromkeys(children, 0)
+    for child in children:
+        members = (stats[member] for member in find_descendants(stats, (child,)))
+        busy[child] = sum(stat.busy_ticks + stat.reaped_ticks for stat in members)
     if len(children) < number:
         text = f"process {parent} has {len(children)} child processes, fewer than -n {number}"
         raise RequestError(text, hint="name a process for each rank, or use a smaller -n")
@@ -119,29 +108,43 @@ def rebind_processes(roots: Mapping[int, WantedCpus], *, dry_run: bool) -> tuple
     Processes and threads that exit meanwhile are left out, also if the kernel gives their PID to another
     process.
     """
-    known: dict[int, _Member] = {}
+    known: dict[int, tuple[WantedCpus, int]] = {}  # and the start time
     before: dict[int, MaskCounts] = {}
     failed: dict[int, str] = {}  # by TID
     attempts = Counter[int]()
     for _ in range(PASSES):  # one if nothing is changed, as with `dry_run`
         is_changed = False
         stats = read_processes()
-        known = {**dict(_find_members(stats, roots)), **known}
-        same = {
-            pid for pid, (_, started) in known.items() if pid in stats and stats[pid].start_ticks == started
-        }
-        for pid, (wanted, _) in ((pid, known[pid]) for pid in same):
+        for pid in (find_descendants(stats, roots) & stats.keys()) - {os.getpid()}:
+            known.setdefault(pid, (_find_wanted(pid, roots, stats), stats[pid].start_ticks))
+        for pid, (wanted, started) in known.items():
+            if pid not in stats or stats[pid].start_ticks != started:
+                continue
             masks = {tid: mask for tid in list_threads(pid) if (mask := read_affinity(tid))}
             before.setdefault(pid, Counter(masks.values()))
             for tid in [tid for tid, mask in masks.items() if mask not in wanted.masks and tid not in failed]:
                 attempts[tid] += 1
-                is_changed = not dry_run
                 if attempts[tid] > _ATTEMPTS:
                     failed[tid] = "the program or an OpenMP runtime sets another mask again and again"
                 elif not dry_run:
+                    is_changed = True
                     _set_mask(tid, wanted.cpus, failed)
         if not is_changed:
             break
+    return _read_result(known, before, failed, dry_run=dry_run)
+
+
+def _find_wanted(pid: int, roots: Mapping[int, WantedCpus], stats: Mapping[int, Stat]) -> WantedCpus:
+    while pid not in roots:
+        pid = stats[pid].parent
+    return roots[pid]
+
+
+def _read_result(
+    known: Mapping[int, tuple[WantedCpus, int]], before: Mapping[int, MaskCounts], failed: Mapping[int, str],
+    *, dry_run: bool,
+) -> tuple[ReboundProcess, ...]:  # fmt: skip
+    """Read the masks of all threads of the processes that still run."""
     found = []
     for pid, (wanted, started) in known.items():
         stat, masks = read_stat(pid), {tid: read_affinity(tid) for tid in list_threads(pid)}
@@ -150,24 +153,12 @@ def rebind_processes(roots: Mapping[int, WantedCpus], *, dry_run: bool) -> tuple
             if dry_run:
                 after = Counter(mask if mask in wanted.masks else wanted.cpus for mask in after.elements())
             why = tuple(failed[tid] for tid in masks if tid in failed)
-            rebound = ReboundProcess(pid=pid, name=stat.name, wanted=wanted, before=before[pid], after=after)
-            found.append(rebound.replace(failures=why))
+            found.append(
+                ReboundProcess(
+                    pid=pid, name=stat.name, wanted=wanted, before=before[pid], after=after, failures=why
+                )
+            )
     return tuple(sorted(found, key=lambda each: (each.wanted.rank is None, each.wanted.rank, each.pid)))
-
-
-_Member: TypeAlias = tuple[WantedCpus, int]
-"""What is wanted for a process, and its start time: the kernel may give its PID to another process."""
-
-
-def _find_members(
-    stats: Mapping[int, Stat], roots: Mapping[int, WantedCpus]
-) -> Iterator[tuple[int, _Member]]:
-    """Yield each process below a root, and itself; without this process."""
-    for pid in (find_descendants(stats, roots) & stats.keys()) - {os.getpid()}:
-        root = pid
-        while root not in roots:
-            root = stats[root].parent
-        yield pid, (roots[root], stats[pid].start_ticks)
 
 
 def _set_mask(tid: int, cpus: CpuSet, failed: dict[int, str]) -> None:

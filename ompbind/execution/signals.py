@@ -14,8 +14,7 @@ _NOT_FORWARDED = "KILL STOP CHLD PIPE TTIN TTOU SEGV BUS FPE ILL TRAP ABRT SYS X
 FORWARDED_SIGNALS = tuple(
     sorted(
         signal.valid_signals()
-        - {getattr(signal, f"SIG{name}") for name in _NOT_FORWARDED.split()}
-        - set(TERMINATION_SIGNALS)
+        - {*TERMINATION_SIGNALS, *(getattr(signal, f"SIG{name}") for name in _NOT_FORWARDED.split())}
     )
 )
 """All other signals are forwarded to every rank and have no other effect: HUP, USR1, WINCH and so on."""
@@ -48,12 +47,11 @@ def start_signal_pipe(pipe: int, signal_mask: frozenset[int]) -> None:
     signal.set_wakeup_fd(pipe, warn_on_full_buffer=False)
     handled = _find_handled_signals()
     for number in handled:
-        signal.signal(number, _do_nothing)
+        signal.signal(number, lambda number, frame: None)  # Python has written its number to the pipe
     signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask - handled)
 
 
 def _find_handled_signals() -> frozenset[int]:
-    """Return the signals that ompbind handles."""
     return frozenset((*find_unignored((*TERMINATION_SIGNALS, *FORWARDED_SIGNALS)), signal.SIGCHLD))
 
 
@@ -87,14 +85,10 @@ def read_signals(pipe: int) -> list[int] | None:
     return list(dict.fromkeys(reversed(data)))[::-1] if data else None
 
 
-def _do_nothing(number: int, frame: object) -> None:
-    """Handle a signal by doing nothing: Python has written its number to the pipe."""
-
-
 def signal_name(number: int) -> str:
     """Return the name of a signal, such as "SIGKILL"; "signal 37" if it has no name."""
-    has_name = number in {member.value for member in signal.Signals}
-    return signal.Signals(number).name if has_name else f"signal {number}"
+    names = {member.value: member.name for member in signal.Signals}
+    return names.get(number, f"signal {number}")
 
 
 def exit_by_signal(number: int) -> None:

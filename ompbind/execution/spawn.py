@@ -26,7 +26,7 @@ from ompbind.commands.rank_command import RankCommand
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
 from ompbind.execution.orphans import exit_with_parent
-from ompbind.execution.rlimits import LIMIT_HINTS, make_limit_error
+from ompbind.execution.rlimits import make_limit_error
 from ompbind.execution.signals import block_signals
 from ompbind.procfs.reader import is_proc_of_pid_namespace
 from ompbind.programs.find_command import find_command, find_script_error
@@ -176,17 +176,12 @@ def find_executable(command: RankCommand) -> str:
         raise make_limit_error("cannot supervise the run", error) from error
 
 
-Redirections: TypeAlias = Sequence[tuple[int, int]]
-"""Pairs of an open file here and its number in the rank."""
-
-
 def spawn(
     command: RankCommand,
     path: str,
     foreground: "Foreground",
-    *,
-    files: Sequence[int] = (),
-    terminal: "Terminal | None" = None,
+    files: Sequence[int],
+    terminal: "Terminal | None",
 ) -> int:
     """Spawn a rank in a process group of its own and return its pid; this process stays on the rank's CPUs.
 
@@ -194,6 +189,19 @@ def spawn(
     the foreground process group from its start. Raises LaunchError, which names the rank.
     """
     redirections = [(file, number) for number, file in enumerate(files) if file >= 0]
+    # signals that ompbind or Python ignores, whose default a rank gets
+    ignored = (*IGNORED_BY_PYTHON, *foreground.default_tty_signals)
+
+    def execute() -> NoReturn:
+        if terminal:
+            terminal.give(os.getpid())
+        for pair in redirections:
+            os.dup2(*pair)
+        for number in ignored:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, foreground.signal_mask)
+        os.execve(path, command.argv, command.env)
+
     try:
         enter_cpus(command)
         policy: AbstractContextManager[None] = nullcontext()
@@ -203,57 +211,26 @@ def spawn(
             policy = temporary_policy(command.memory)
         with working_directory(command.directory), policy:
             if terminal is not None or not is_proc_of_pid_namespace():
-                return _fork(command, path, foreground, redirections, terminal=terminal)
+                pid, pipe = fork_child(execute)
+                failure = os.read(pipe, 16)  # end of file when the command runs
+                os.close(pipe)
+                if failure:
+                    os.waitpid(pid, 0)
+                    raise OSError(int(failure), os.strerror(int(failure)))
+                return pid
+            actions = [(os.POSIX_SPAWN_DUP2, *pair) for pair in redirections]
             return os.posix_spawn(
-                path,
-                command.argv,
-                command.env,
-                file_actions=[(os.POSIX_SPAWN_DUP2, *pair) for pair in redirections],
-                setpgroup=0,
-                setsigmask=foreground.signal_mask,
-                setsigdef=_find_ignored(foreground),
-            )
+                path, command.argv, command.env,
+                file_actions=actions, setpgroup=0, setsigmask=foreground.signal_mask, setsigdef=ignored,
+            )  # fmt: skip
     except LaunchError as error:
         raise error.of_rank(command.name) from error
     except OSError as error:
-        number = error.errno or 0
-        limited = LaunchError(f"cannot start: {os.strerror(number)}", hint=LIMIT_HINTS.get(number, ""))
-        launch_error = limited if limited.hint else exec_error(os.path.join(command.directory, path), number)
-        raise launch_error.of_rank(command.name) from error
-
-
-def _find_ignored(foreground: "Foreground") -> tuple[int, ...]:
-    """Return the signals that ompbind or Python ignores, whose default a rank gets."""
-    return (*IGNORED_BY_PYTHON, *foreground.default_tty_signals)
-
-
-def _fork(
-    command: RankCommand,
-    path: str,
-    foreground: "Foreground",
-    redirections: Redirections,
-    *,
-    terminal: "Terminal | None",
-) -> int:
-    """Fork a rank, which makes itself the foreground of the terminal, if any, and executes its command."""
-
-    def execute() -> NoReturn:
-        if terminal:
-            terminal.give(os.getpid())
-        for file, number in redirections:
-            os.dup2(file, number)
-        for ignored in _find_ignored(foreground):
-            signal.signal(ignored, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, foreground.signal_mask)
-        os.execve(path, command.argv, command.env)
-
-    pid, pipe = fork_child(execute)
-    failure = os.read(pipe, 16)  # end of file when the command runs
-    os.close(pipe)
-    if failure:
-        os.waitpid(pid, 0)
-        raise OSError(int(failure), os.strerror(int(failure)))
-    return pid
+        limited = make_limit_error("cannot start", error)
+        path = os.path.join(command.directory, path)
+        raise (limited if limited.hint else exec_error(path, error.errno or 0)).of_rank(
+            command.name
+        ) from error
 
 
 def fork_child(act: Callable[[], bytes]) -> tuple[int, int]:

@@ -118,8 +118,7 @@ def _start_all(run: Run) -> None:
 
 def _supervise(run: Run) -> None:
     """Turn the loop until no rank runs or waits, and no orphan is left."""
-    sample = partial(_sample, run)
-    has_all_started = False
+    sample: Callable[[], None] | None = None
     while True:
         if run.orphans.check_requested:
             run.stop_orphans()  # a rank may wait until nothing is left of its last attempt
@@ -127,12 +126,14 @@ def _supervise(run: Run) -> None:
             run.leave_rank_cpus()
             run.loop.turn(0)
             continue
-        if run.sampler and not (has_all_started or run.groups.pending or run.shutdown.begun):
+        if run.sampler and not (sample or run.groups.pending or run.shutdown.begun):
+            from ompbind.execution.verification import sample_affinities  # noqa: PLC0415 - door: --verify
+
             run.sampler.begin(time.monotonic())
-            has_all_started = True
+            sample = partial(sample_affinities, run)
         if not (run.has_unfinished or run.orphans.any_left):
             return
-        if run.sampler:
+        if run.sampler and sample:
             run.loop.call_at(run.sampler.due_at, sample)
         run.loop.turn()
 
@@ -197,12 +198,6 @@ def _handle_timeout(run: Run) -> None:
         run.stop(signal.SIGTERM)
 
 
-def _sample(run: Run) -> None:
-    from ompbind.execution.verification import sample_affinities  # noqa: PLC0415 - door: --verify
-
-    sample_affinities(run)
-
-
 def _finish(run: Run) -> Outcome:
     """After all ranks have exited: write the rest of their output and the summary; returns the outcome."""
     _drain_output(run)
@@ -212,10 +207,8 @@ def _finish(run: Run) -> Outcome:
         finish_verification(run)
     outcome = Outcome(
         exits=tuple(
-            rank_exit.replace(last_lines=run.output.read_last_lines(rank_exit.rank))
-            if rank_exit.failed
-            else rank_exit
-            for rank_exit in run.restarts.add_earlier(run.exits)
+            each.replace(last_lines=run.output.read_last_lines(each.rank)) if each.failed else each
+            for each in run.restarts.add_earlier(run.exits)
         ),
         timed_out=run.shutdown.timed_out,
         start_interrupted_by=run.shutdown.start_interrupted_by,
@@ -240,13 +233,11 @@ def _drain_output(run: Run) -> None:
         return
     run.output.end_streams()
     run.output.report_write_errors()
-    check = partial(_check_reader, run)
+
+    def check_reader() -> None:
+        shutdown.check_reader(run.output.written, time.monotonic())
+
     while not (run.output.idle or shutdown.output_abandoned or shutdown.foreground_exited):
-        _check_reader(run)
-        run.loop.call_at(shutdown.reader_give_up_at, check)
+        check_reader()
+        run.loop.call_at(shutdown.reader_give_up_at, check_reader)
         run.loop.turn()
-
-
-def _check_reader(run: Run) -> None:
-    """Abandon output whose reader reads nothing, some time after a request to stop."""
-    run.shutdown.check_reader(run.output.written, time.monotonic())
