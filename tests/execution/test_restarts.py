@@ -50,11 +50,3 @@ def test_ranks_wait_for_their_own_deadlines():
     assert restarts.take_due(11.5) == [1]
     assert restarts.next_at is None
     assert restarts.count == 1
-
-
-def test_cancelled_ranks_are_not_due():
-    restarts = Restarts()
-    restarts.schedule(POLICY, failure(rank=2), 10.0)
-    restarts.schedule(POLICY, failure(rank=1), 10.0)
-    assert [restarts.cancel(), restarts.cancel()] == [[2, 1], []]
-    assert (restarts.next_at, restarts.take_due(99.0)) == (None, [])

@@ -5,14 +5,14 @@ import os
 import random
 import shlex
 import signal
+import socket
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from tests.live.conftest import allowed_list, children_of, is_alive, ranks_of, state_of, two_cpus, wait_until
-from tests.live.test_kills import BARE, FAMILY, sleep_from, wait_for_supervisor
+from tests.live.test_kills import BARE, FAMILY, measure, sleep_from, wait_for_supervisor
 from tests.long import rounds
 
 pytestmark = pytest.mark.usefixtures("stranger")
@@ -47,8 +47,6 @@ def one_line(text):
 @pytest.fixture
 def port():
     """A free port of this machine."""
-    import socket
-
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return str(one.getsockname()[1])
@@ -197,8 +195,6 @@ def test_if_a_group_does_not_get_ready_nothing_more_starts(
 
 @pytest.mark.two_cpus
 def test_a_port_that_another_program_has_is_an_error(ompbind, port):
-    import socket
-
     with socket.create_server(("127.0.0.1", int(port))):
         done = ompbind(
             "run", "--name", "a", "--ready", f"tcp:{port}", "--", "true", ":", "--name", "b", "--", "true"
@@ -218,15 +214,6 @@ def test_until_a_group_has_exited(scene, server, client, options, code):
     words = group(scene, "server", server, "--until", "load", *options)
     found, messages, _ = scene.run(*words, ":", *group(scene, "load", client))
     assert found == code, messages
-
-
-@pytest.mark.two_cpus
-def test_without_until_all_groups_are_waited_for(scene):
-    code, messages, _ = scene.run(
-        *group(scene, "a", 'sleep 0.5; touch "$1/late"'), ":", *group(scene, "b", "exit")
-    )
-    assert (code, messages) == (0, "")
-    assert (scene.directory / "late").exists()
 
 
 @pytest.mark.two_cpus
@@ -280,22 +267,9 @@ def begin_three(scene, **options):
     return scene.begin(*words, "--name", "c", "-n", "2", *scene.command("sh", "-c", FAMILY), **options)
 
 
-def measure(scene):
-    """Return the seconds from the start of ompbind until all ranks run."""
-    begun = time.monotonic()
-    process = begin_three(scene)
-    supervisor = wait_for_supervisor(process)
-    wait_until(lambda: len(children_of(supervisor)) >= 5, "all ranks started")
-    took = time.monotonic() - begun
-    process.kill()
-    process.communicate(timeout=20)
-    scene.check_nothing_left("measuring")
-    return took
-
-
 @pytest.mark.parametrize("who", ["foreground", "supervisor", "signal"])
 def test_nothing_is_left_of_three_groups(scene, who):
-    longest, times = measure(scene) * 1.5, rounds(12)
+    longest, times = measure(scene, 5, begin_three) * 1.5, rounds(12)
     for step in range(times):
         moment, begun = longest * step / times, time.monotonic()
         process = begin_three(scene)
@@ -330,8 +304,6 @@ def test_a_check_that_ends_while_the_supervisor_starts_ranks_is_noticed(ompbind)
 
 @pytest.mark.parametrize("check", ["exec:sleep 60", "http://127.0.0.1:{port}/"])
 def test_the_time_limit_of_a_check_counts_while_it_waits_for_an_answer(ompbind, check):
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as server:
         check = check.replace("{port}", str(server.getsockname()[1]))
         words = ("--share", "--name", "a", "--ready", check, "--ready-timeout", "0.2", "--", "sleep", "30")
@@ -392,7 +364,7 @@ def test_racing_runs_with_groups_share_no_cpu(scene):
 def test_ps_inspect_and_verify_show_the_groups(scene, ompbind):
     words = ["--run-id", "mixed", *group(scene, "server", "exec sleep 30"), ":"]
     process = scene.begin("--verify", *words, *group(scene, "load", "exec sleep 30"))
-    server, load = ranks_of_two(process)
+    ranks = wait_until(lambda: len(ranks_of(process)) == 2 and ranks_of(process), "both ranks run")
     done = ompbind("ps")
     assert "groups" in done.stdout.splitlines()[0]
     assert "server 1, load 1" in done.stdout
@@ -405,17 +377,11 @@ def test_ps_inspect_and_verify_show_the_groups(scene, ompbind):
     assert [(crew["rank"], crew["group"], crew["group_rank"]) for crew in crews] == [
         (0, "server", 0), (1, "load", 0)
     ]  # fmt: skip
-    assert allowed_list(server) != allowed_list(load)
+    assert allowed_list(ranks[0]) != allowed_list(ranks[1])
     done = ompbind("stop", "mixed")
     assert done.returncode == 0, done.stderr
     process.communicate(timeout=20)
-    assert not is_alive(server)
-    assert not is_alive(load)
-
-
-def ranks_of_two(process):
-    wait_until(lambda: len(ranks_of(process)) == 2, "both ranks run")
-    return sorted(ranks_of(process), key=lambda pid: "server" not in Path(f"/proc/{pid}/environ").read_text())
+    assert not any(map(is_alive, ranks))
 
 
 def test_verify_waits_for_the_last_group_and_names_the_rank(ompbind):
@@ -491,10 +457,6 @@ def test_without_vary_bench_proposes_a_choice_for_each_group(ompbind):
     assert "b.smt=all" in names
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    (["--vary", "name=a,b"], "--name cannot be varied"),
-])  # fmt: skip
-def test_options_of_bench_that_groups_do_not_have(ompbind, options, message):
-    done = ompbind(*BENCH, *options, "--", "true", ":", "--name", "load", "--", "true")
-    assert done.returncode == 2
-    assert message in one_line(done.stderr)
+def test_the_name_of_a_group_cannot_be_varied(ompbind):
+    done = ompbind(*BENCH, "--vary", "name=a,b", "--", "true", ":", "--name", "load", "--", "true")
+    assert (done.returncode, "--name cannot be varied" in one_line(done.stderr)) == (2, True)

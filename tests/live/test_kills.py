@@ -35,10 +35,10 @@ def wait_for_ranks(process, ranks=2):
     return supervisor
 
 
-def measure(scene, ranks):
-    """Return the seconds from the start of ompbind until all ranks run."""
+def measure(scene, ranks, start=None):
+    """Return the seconds from the start of ompbind until all ranks run; `start` starts a run for a scene."""
     begun = time.monotonic()
-    process = begin(scene, ranks, "exec sleep 300")
+    process = start(scene) if start else begin(scene, ranks, BARE)
     wait_for_ranks(process, ranks)
     took = time.monotonic() - begun
     process.kill()

@@ -22,6 +22,7 @@ TAG = ("--output", "tag")
 PTY = (*TAG, "--pty")
 BOTH = "echo out $RANK; echo err $RANK >&2; printf half"
 LINE = "x" * 79
+FULL = ("sh", "-c", 'exec "$0" "$@" >/dev/full')
 FLOOD = f"yes {LINE} | head -c {{0}}"
 ALL_BYTES = "import os; os.write(1, bytes(range(256)) * 300); os.write(2, b'\\xff half')"
 
@@ -60,11 +61,12 @@ def test_log_files(ompbind, tmp_path, tagged):
     assert (tmp_path / "a/b/0.out").read_text() == ""
 
 
-def test_a_failed_rank_is_reported_with_its_last_lines(ompbind, tmp_path):
+@pytest.mark.parametrize("tagged", [False, True])
+def test_a_failed_rank_is_reported_with_its_last_lines(ompbind, tmp_path, tagged):
     script = "for n in $(seq 20); do echo err-$n >&2; done; exit 3"
-    done = ompbind("run", "--log-dir", str(tmp_path), *shell(script))
-    assert done.returncode == 3
-    assert re.findall(r"err-\d+", done.stderr) == [f"err-{n}" for n in range(11, 21)]
+    done = ompbind("run", *(TAG if tagged else ("--log-dir", str(tmp_path))), *shell(script))
+    shown = done.stderr.partition("; its last lines:")[2]
+    assert (done.returncode, re.findall(r"err-\d+", shown)) == (3, [f"err-{n}" for n in range(11, 21)])
 
 
 @pytest.mark.parametrize("way", [(), ("--pty",)])
@@ -96,22 +98,21 @@ def test_contradictory_output_options_are_refused(ompbind, tmp_path, options, sa
 
 
 def test_the_report_may_be_in_the_log_directory(ompbind, tmp_path):
-    for name, code in (("run.json", 0), ("1.out", 125), ("./1.err", 125)):
-        args = (*RANKS, "--log-dir", "a/logs", "--force", "--report", f"a/logs/{name}")
+    for name, code in (("{run_id}.json", 0), ("1.out", 125), ("./1.err", 125)):
+        args = (
+            *RANKS,
+            "--run-id",
+            "a",
+            "--log-dir",
+            "{run_id}/logs",
+            "--force",
+            "--report",
+            f"a/logs/{name}",
+        )
         done = ompbind(*args, "--", "echo", "said", cwd=tmp_path)
         assert done.returncode == code, done.stderr
         assert (tmp_path / "a/logs/1.out").read_text() == "said\n"
-    assert (tmp_path / "a/logs/run.json").stat().st_size > 0
-
-
-def test_every_run_may_have_its_own_directory(ompbind, tmp_path):
-    logs, report = f"{tmp_path}/{{run_id}}/logs", f"{tmp_path}/{{run_id}}/run.json"
-    for name in ("night", "day"):
-        (tmp_path / name).mkdir()
-        args = ("--log-dir", logs, "--report", report, "--run-id", name)
-        assert ompbind(*RANKS, *args, "--", "echo", name).returncode == 0
-        assert (tmp_path / name / "logs/1.out").read_text() == f"{name}\n"
-        assert json.loads((tmp_path / name / "run.json").read_text())["run_id"] == name
+    assert json.loads((tmp_path / "a/logs/a.json").read_text())["run_id"] == "a"
 
 
 def test_each_rank_has_a_terminal_of_the_same_size(start):
@@ -278,17 +279,6 @@ def test_log_files_go_on_when_the_reader_exits(ompbind, tmp_path):
     assert [(tmp_path / f"{rank}.out").stat().st_size for rank in range(2)] == [2_000_000] * 2
 
 
-@pytest.mark.parametrize("end", ["signal", "timeout"])
-def test_a_stopped_run_does_not_wait_for_a_reader_that_reads_nothing(start, end):
-    timeout = ("--timeout", "0.5") if end == "timeout" else ()
-    process = start(*RANKS, "--grace", "0.2", *timeout, *TAG, "--", "yes", LINE)
-    wait_until(lambda: ranks_of(process), "a rank")
-    if not timeout:
-        process.stdout.readline()
-        process.terminate()
-    assert process.wait(20) == (124 if timeout else 128 + signal.SIGTERM)
-
-
 def test_log_files_on_a_full_disk_are_reported_once_and_output_goes_on(ompbind, tmp_path):
     limited = ("sh", "-c", 'ulimit -f 200; exec "$0" "$@"')  # 100 KiB or 200, depending on the shell
     args = ("run", "-q", "--share", "--output", "tag,files", "--log-dir", str(tmp_path / "logs"))
@@ -303,30 +293,15 @@ def test_log_files_on_a_full_disk_are_reported_once_and_output_goes_on(ompbind, 
     assert (f"{LINE}\n" * 10_000).startswith(written)
 
 
-def daemon(directory):
-    """Return a script that starts a daemon, and waits until it has written its number to a file `pid`."""
-    start = f"setsid sh -c 'echo $$ > {directory}/pid; exec sleep 60' &"
-    return f"{start} until [ -s {directory}/pid ]; do sleep 0.02; done;"
-
-
-def test_lost_output_is_reported_even_at_the_end_and_if_quiet(ompbind, tmp_path):
-    # An incomplete line, which is written only at the end of the run.
-    script = f"{daemon(tmp_path)} printf half"
-    full = ("sh", "-c", 'exec "$0" "$@" >/dev/full')
-    done = ompbind(*RANKS[:-1], "1", "--keep-descendants", *TAG, *shell(script), before=full)
-    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
-    assert done.returncode == 125
-    assert one_line(done.stderr).count("error: cannot write to standard output") == 1
-
-
-def test_processes_that_keep_the_output_open_are_not_waited_for(ompbind, tmp_path):
-    script = f"{daemon(tmp_path)} echo said"
-    done = ompbind("run", "--share", "--keep-descendants", *TAG, *shell(script), timeout=20)
-    assert done.stdout == "[0] said\n"
-    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
-
-
-@pytest.mark.two_cpus
-def test_the_summary_has_the_last_lines_of_a_failed_rank(ompbind):
-    done = ompbind("run", "-n", "2", "--output", "tag", "--", "sh", "-c", "echo $RANK >&2; exit $RANK")
-    assert (done.returncode, "; its last lines:\n    1\n" in done.stderr) == (1, True), done.stderr
+def test_a_process_that_keeps_the_output_open_is_not_waited_for(ompbind, tmp_path):
+    """Output that is lost is reported even if quiet, and at the end: this line is incomplete."""
+    script = f"""setsid sh -c 'echo $$ > {tmp_path}/pid; exec sleep 60' &
+        until [ -s {tmp_path}/pid ]; do sleep 0.02; done; printf half"""
+    for before, code, out, errors in (((), 0, "[0] half\n", 0), (FULL, 125, "", 1)):
+        done = ompbind(
+            *RANKS[:-1], "1", "--keep-descendants", *TAG, *shell(script), before=before, timeout=20
+        )
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+        (tmp_path / "pid").unlink()
+        assert (done.returncode, done.stdout) == (code, out)
+        assert one_line(done.stderr).count("error: cannot write to standard output") == errors

@@ -23,14 +23,6 @@ def test_a_directory_is_made_with_its_parents(tmp_path):
         assert message in refusal(LogDirectory, str(tmp_path / path), ["0"], force=False)
 
 
-def test_files_of_these_ranks_must_not_exist(tmp_path):
-    (tmp_path / "2.err").touch()
-    LogDirectory(str(tmp_path), ["0", "1"], force=False)
-    message = refusal(LogDirectory, str(tmp_path), ["0", "1", "2"], force=False)
-    assert f"{tmp_path}/2.err already exists (use --force" in message
-    LogDirectory(str(tmp_path), ["0", "1", "2"], force=True)
-
-
 def make_link(path):
     path.with_name("target").write_text("precious")
     path.symlink_to("target")
