@@ -34,10 +34,9 @@ from ompbind.execution.outcome import Outcome, find_decisive, find_hint, render_
 from ompbind.execution.output.log_files import make_log_name
 from ompbind.execution.process_pair import become_supervisor
 from ompbind.execution.readiness import check_commands
-from ompbind.execution.rlimits import make_limit_error
 from ompbind.execution.run_options import ONE_GROUP, Output, RankGroup, Reporter, RunOptions
 from ompbind.execution.shutdown import REPEAT_S
-from ompbind.execution.spawn import find_starts
+from ompbind.execution.spawn import find_starts, make_limit_error
 from ompbind.execution.supervisor import supervise
 from ompbind.execution.verification import expect_ranks
 from ompbind.inspection.verdict import VerificationResult

@@ -12,6 +12,7 @@ import os
 import signal
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from functools import partial
 
 from ompbind.errors import LaunchError, OmpbindError
@@ -44,43 +45,28 @@ class Check:
         self.pid = pid
         self.pidfd = -1
         self.kill_at = kill_at
-        self._pipe = pipe
+        self.pipe = pipe
 
     def kill(self) -> None:
         """Kill the check and the commands that it has started."""
         signal_process(-self.pid, signal.SIGKILL)
 
-    def read_result(self) -> bytes:
-        """Return what the check has written before its exit."""
-        os.set_blocking(self._pipe, False)  # a process that it has started may have the other end
-        try:
-            return os.read(self._pipe, _RESULT_BYTES)
-        except BlockingIOError:
-            return b""
-        finally:
-            os.close(self._pipe)
-
 
 class Groups:
-    """Which groups of one run have not started (`pending`, with their ranks), and which others await."""
+    """Which groups of one run have not started (`pending`, with their ranks), and which others await.
+
+    `awaited` are groups that have started, and for which others wait; `ranks` are the ranks of each group.
+    """
 
     def __init__(self, starts: StartCommands, options: RunOptions) -> None:
         self._starts = starts
         self._options = options
-        self._ranks: dict[str, list[int]] = {group: [] for group in options.groups}
+        self.ranks: dict[str, list[int]] = {group: [] for group in options.groups}
         for rank, (command, _) in starts.items():
-            self._ranks[command.group].append(rank)
-        self.pending = dict(self._ranks)
+            self.ranks[command.group].append(rank)
+        self.pending = dict(self.ranks)
         self._ready = {""}
-        self._awaited: set[str] = set()
-
-    def ranks_of(self, group: str) -> frozenset[int]:
-        """Return the ranks of a group."""
-        return frozenset(self._ranks[group])
-
-    def is_awaited(self, group: str) -> bool:
-        """Return whether a group has started, and others wait until it is ready."""
-        return group in self._awaited
+        self.awaited: set[str] = set()
 
     def take_due(self) -> list[int]:
         """Return the ranks of the groups that may start now; these are no longer pending."""
@@ -93,19 +79,23 @@ class Groups:
         A group without --ready, or for which no other waits, is ready now.
         """
         needed = {self._options.groups[name].after for name in self.pending}
-        new = set(self._ranks) - set(self.pending) - self._ready - self._awaited
+        new = set(self.ranks) - set(self.pending) - self._ready - self.awaited
         checked = [
-            name for name in self._ranks
-            if name in new & needed and any(self._starts[rank][0].ready for rank in self._ranks[name])
+            name for name in self.ranks
+            if name in new & needed and any(self._starts[rank][0].ready for rank in self.ranks[name])
         ]  # fmt: skip
-        self._awaited.update(checked)
-        self._ready |= new - self._awaited
+        self.awaited.update(checked)
+        self._ready |= new - self.awaited
         return checked
 
     def finish_check(self, check: Check) -> LaunchError | None:
         """Note the result of a check that has exited: the group is ready, or the error that is returned."""
-        self._awaited.discard(check.group)
-        result = check.read_result()
+        self.awaited.discard(check.group)
+        os.set_blocking(check.pipe, False)  # a process that it has started may have the other end
+        result = b""
+        with suppress(BlockingIOError):
+            result = os.read(check.pipe, _RESULT_BYTES)
+        os.close(check.pipe)
         if result == _READY:
             self._ready.add(check.group)
             return None
@@ -149,7 +139,7 @@ class Groups:
         limit_s = self._options.groups[group].ready_timeout_s
         directory = self._options.output.directory if self._options.output else None
         give_up_at = time.monotonic() + limit_s
-        for rank in sorted(self._ranks[group]):
+        for rank in sorted(self.ranks[group]):
             command, _ = self._starts[rank]
             name = make_log_name(command.label or str(rank))
             paths = [os.path.join(directory, f"{name}.{kind}") for kind in (OUT, ERR)] if directory else []

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import LaunchError
@@ -21,7 +21,6 @@ from ompbind.planning.plan import PREFERRED_MANY, MemoryPolicy
 from ompbind.planning.request import MemoryMode
 from ompbind.procfs.parsers import status_value
 from ompbind.procfs.reader import read_status
-from ompbind.record import Record
 
 _NODES = "/sys/devices/system/node"
 _WEIGHTS = "/sys/kernel/mm/mempolicy/weighted_interleave"
@@ -58,7 +57,7 @@ def find_calls(machine: str, word_bytes: int, triplet: str = "") -> tuple[int, i
     return None
 
 
-class SavedPolicy(Record):
+class SavedPolicy(NamedTuple):
     """The policy of a thread, from get_mempolicy: the mode with its flags, and the node mask as raw bytes."""
 
     mode: int
@@ -102,7 +101,7 @@ def read_policy() -> SavedPolicy | None:
     calls = _load_calls()
     mode, mask = calls.ctypes.c_int(), calls.ctypes.create_string_buffer(_MAXNODE // 8)
     failed = calls.get(calls.ctypes.addressof(mode), mask, _MAXNODE, 0, 0)
-    return None if failed else SavedPolicy(mode=mode.value, mask=mask.raw)
+    return None if failed else SavedPolicy(mode.value, mask.raw)
 
 
 def restore_policy(saved: SavedPolicy | None) -> None:
@@ -129,7 +128,8 @@ def set_policy(policy: MemoryPolicy) -> None:
         raise _make_error(policy, failed)
     current = read_policy()
     if current and (nodes := parse_nodemask(current.mask, calls.word_bytes)) != CpuSet(policy.nodes):
-        message = f"requested memory of {_render_nodes(policy)}, the kernel allows only {nodes}"
+        wanted = named("NUMA node", CpuSet(policy.nodes))
+        message = f"requested memory of {wanted}, the kernel allows only {nodes}"
         raise LaunchError(message, hint=_allowed_hint())
 
 
@@ -152,21 +152,15 @@ def _make_error(policy: MemoryPolicy, number: int) -> LaunchError:
     """Return the error for an errno of set_mempolicy."""
     if number == errno.ENOSYS and not os.path.exists(_NODES):
         return LaunchError("this kernel has no NUMA support, so no memory policies")
-    why = os.strerror(number)
+    why, nodes = os.strerror(number), named("NUMA node", CpuSet(policy.nodes))
     if number in (errno.EPERM, errno.EACCES, errno.ENOSYS):
         return LaunchError(f"memory policies are forbidden here (set_mempolicy: {why})", hint=_CONTAINER_HINT)
     if number == errno.EINVAL and policy.mode is MemoryMode.WEIGHTED and not os.path.exists(_WEIGHTS):
         message = "this kernel has no weighted interleave, which needs Linux 6.9 or later"
         return LaunchError(message, hint="use --memory interleave")
     if number == errno.EINVAL:
-        return _InvalidPolicyError(
-            f"memory of {_render_nodes(policy)} is not available", hint=_allowed_hint()
-        )
-    return LaunchError(f"no memory policy for {_render_nodes(policy)}: {why}")
-
-
-def _render_nodes(policy: MemoryPolicy) -> str:
-    return named("NUMA node", CpuSet(policy.nodes))
+        return _InvalidPolicyError(f"memory of {nodes} is not available", hint=_allowed_hint())
+    return LaunchError(f"no memory policy for {nodes}: {why}")
 
 
 def _allowed_hint() -> str:

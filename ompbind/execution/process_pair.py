@@ -21,38 +21,17 @@ from ompbind.commands.rank_variables import SUPERVISOR_NAME
 from ompbind.errors import LaunchError
 from ompbind.execution.job_control import Terminal, exit_by_interrupt
 from ompbind.execution.orphans import become_subreaper, kill_descendants, render_left, signal_process
-from ompbind.execution.rlimits import make_limit_error
 from ompbind.execution.signals import (
     TERMINATION_SIGNALS,
     TTY_SIGNALS,
+    Foreground,
     block_for_sigwait,
     block_signals,
     find_unignored,
     signal_name,
 )
+from ompbind.execution.spawn import make_limit_error
 from ompbind.procfs.reader import read_children, read_stat
-from ompbind.record import Record
-
-
-class Foreground(Record):
-    """The process that the user started: its pid, its process group, and the pipe with its signals.
-
-    `pipe` is the read end; the supervisor reads end of file there when the foreground process exits.
-    Once the supervisor has closed it, the foreground process sends termination signals to the supervisor
-    directly. `signal_mask` contains the signals that were blocked when ompbind was started.
-    `default_tty_signals` are the members of `TTY_SIGNALS` that were not ignored at that time.
-    """
-
-    pid: int
-    group: int
-    pipe: int
-    signal_mask: frozenset[int]
-    default_tty_signals: tuple[int, ...]
-
-    @property
-    def can_request_terminal(self) -> bool:
-        """Return whether the kernel stops a background rank that uses the terminal, as it does by default."""
-        return set(self.default_tty_signals) == set(TTY_SIGNALS) and self.signal_mask.isdisjoint(TTY_SIGNALS)
 
 
 def become_supervisor(

@@ -24,13 +24,11 @@ from ompbind.execution.loop import Loop
 from ompbind.execution.orphans import REAPED_AT_ONCE, OrphanTracker, Owner, signal_parent, signal_rank
 from ompbind.execution.outcome import Accounting, RankExit, make_usage, render_exit, render_exit_status
 from ompbind.execution.output.run_output import RunOutput
-from ompbind.execution.process_pair import Foreground
 from ompbind.execution.restarts import Restarts, find_refusal
-from ompbind.execution.rlimits import FileLimit
 from ompbind.execution.run_options import Reporter, RunOptions
 from ompbind.execution.shutdown import Shutdown
-from ompbind.execution.signals import TERMINATION_SIGNALS, TTY_SIGNALS, signal_name
-from ompbind.execution.spawn import StartCommands, spawn
+from ompbind.execution.signals import TERMINATION_SIGNALS, TTY_SIGNALS, Foreground, signal_name
+from ompbind.execution.spawn import FileLimit, StartCommands, spawn
 
 if TYPE_CHECKING:
     from ompbind.execution.sampler import AffinitySampler
@@ -337,7 +335,7 @@ class Run:
     def _stop_if_unready(self, rank: int) -> None:
         """Stop the run if a rank that does not start again has exited before its group was ready."""
         command, _ = self.starts[rank]
-        is_awaited = self.groups.is_awaited(command.group) and rank not in self.restarts.waiting
+        is_awaited = command.group in self.groups.awaited and rank not in self.restarts.waiting
         if is_awaited and not self.shutdown.begun:
             text = f"{command.name} exited before group {command.group} was ready"
             self.stop_for(LaunchError(text, hint="its output may say why; --ready says what is awaited"))

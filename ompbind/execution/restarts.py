@@ -14,9 +14,6 @@ from ompbind.cpuset import count
 from ompbind.execution.outcome import RankExit
 from ompbind.record import Record
 
-_USELESS = (126, 127)
-"""Exit codes of commands that cannot be executed or are not found: they would fail again."""
-
 
 class RestartPolicy(Record):
     """When failed ranks start again; times are seconds.
@@ -39,7 +36,7 @@ def find_refusal(policy: RestartPolicy, rank_exit: RankExit, *, requested: bool 
     """
     if requested:
         return "it does not start again after a signal from you"
-    if rank_exit.status in _USELESS:
+    if rank_exit.status in (126, 127):  # a command that cannot be executed or is not found fails again
         return f"it does not start again after exit code {rank_exit.status}"
     if policy.limit is not None and rank_exit.attempt > policy.limit:
         return f"it does not start again after {count(rank_exit.attempt, 'attempt')}"

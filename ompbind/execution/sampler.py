@@ -140,18 +140,13 @@ def select_issues(
 FIRST_S = 0.1
 """Seconds from the start of the last rank to the first sample; each step is twice as long as the last."""
 
-STABLE_S = 2.0
-"""Seconds without a change after which threads are stable."""
-
-FEW_STABLE_S = 10.0
-"""The same while a rank has fewer threads than planned."""
+STABLE_S, FEW_STABLE_S = 2.0, 10.0
+"""Seconds without a change after which threads are stable; while a rank has fewer threads than planned."""
 
 LONGEST_S = 60.0
 """Seconds after which the start is complete even if threads are not stable."""
 
-LONGEST_STEP_S = 30.0
-"""The longest step, in seconds, that doubling leads to."""
-
+LONGEST_STEP_S = 30.0  # that doubling leads to
 SHORT_STEP_S = 0.5
 """The step when an issue is to be confirmed, and between two counts of threads in the first minute."""
 
@@ -400,10 +395,9 @@ def find_rank_processes(
 ) -> dict[int, set[int]]:
     """Return the PIDs of every rank: its first process, its descendants, and its orphans.
 
-    Orphans are processes whose parent has exited, so that this process has adopted them (it is a child
-    subreaper). The rank of an orphan is in its environment, or is the rank of its process group. `only_rank`
-    is the rank of a run with a single rank, which gets all other orphans. The first process of a rank is
-    included even if its initial thread has exited; /proc then shows it as a zombie.
+    The rank of an orphan is in its environment, or is the rank of its process group. `only_rank` is the rank
+    of a run with a single rank, which gets all other orphans. The first process of a rank is included even if
+    its initial thread has exited; /proc then shows it as a zombie.
     """
     own_pid, pids_by_rank = os.getpid(), {rank: {pid} for pid, rank in live.items()}
     for pid, process in processes.items():

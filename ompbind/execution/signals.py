@@ -5,6 +5,8 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 
+from ompbind.record import Record
+
 TERMINATION_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT)
 """Signals that request the end of a run: they are forwarded, and start the escalation to SIGKILL."""
 
@@ -24,6 +26,27 @@ TTY_SIGNALS = (signal.SIGTTIN, signal.SIGTTOU)
 
 Both processes of ompbind ignore them: a stopped process forwards no signal and reaps no rank.
 """
+
+
+class Foreground(Record):
+    """The process that the user started: its pid, its process group, and the pipe with its signals.
+
+    `pipe` is the read end; the supervisor reads end of file there when the foreground process exits.
+    Once the supervisor has closed it, the foreground process sends termination signals to the supervisor
+    directly. `signal_mask` contains the signals that were blocked when ompbind was started.
+    `default_tty_signals` are the members of `TTY_SIGNALS` that were not ignored at that time.
+    """
+
+    pid: int
+    group: int
+    pipe: int
+    signal_mask: frozenset[int]
+    default_tty_signals: tuple[int, ...]
+
+    @property
+    def can_request_terminal(self) -> bool:
+        """Return whether the kernel stops a background rank that uses the terminal, as it does by default."""
+        return set(self.default_tty_signals) == set(TTY_SIGNALS) and self.signal_mask.isdisjoint(TTY_SIGNALS)
 
 
 def block_signals() -> frozenset[int]:

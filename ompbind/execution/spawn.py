@@ -11,14 +11,17 @@ A rank that has the terminal from its start is forked instead, because `posix_sp
 The kernel kills a forked rank with the supervisor. `posix_spawn` cannot request this, and forking each of 64
 ranks takes four times as long for the whole run. Without /proc the foreground process could not find the
 ranks of a killed supervisor, so there each rank is forked.
+
+ompbind raises its own limit on open files; ranks start with the original limit.
 """
 
 import errno
 import os
+import resource
 import shlex
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from itertools import count
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
@@ -26,14 +29,12 @@ from ompbind.commands.rank_command import RankCommand
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
 from ompbind.execution.orphans import exit_with_parent
-from ompbind.execution.rlimits import make_limit_error
-from ompbind.execution.signals import block_signals
+from ompbind.execution.signals import Foreground, block_signals
 from ompbind.procfs.reader import is_proc_of_pid_namespace
 from ompbind.programs.find_command import find_command, find_script_error
 
 if TYPE_CHECKING:  # `exec` and workers bind themselves, and need no supervisor
     from ompbind.execution.job_control import Terminal
-    from ompbind.execution.process_pair import Foreground
 
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores from its start; a command expects their default action."""
@@ -43,6 +44,66 @@ _TO_RETURN = getattr(os, "O_PATH", os.O_RDONLY)
 
 _RETRY_HINT = "the allowed CPUs have changed since they were read: run the command again"
 _REFUSED_HINT = "sched_setaffinity is refused here, as by a seccomp profile: allow it, or use --mask none"
+
+
+LIMIT_HINTS = {
+    errno.EAGAIN: "no more processes are allowed: check 'ulimit -u' and the pids limit of the cgroup",
+    errno.ENOMEM: "not enough memory for another process: start fewer ranks",
+    errno.ENFILE: "too many files are open on the whole system: check /proc/sys/fs/file-max",
+    errno.EMFILE: "too many files are open: raise 'ulimit -n'",
+}
+"""A hint for each error number that means a limit of the system."""
+
+
+def make_limit_error(what: str, error: OSError) -> LaunchError:
+    """Return the error that something cannot be done, with a hint if a limit of the system is the cause."""
+    return LaunchError(f"{what}: {error.strerror}", hint=LIMIT_HINTS.get(error.errno or 0, ""))
+
+
+_UNLIMITED = -1  # the same in os.sysconf and in resource
+_SPARE = 40  # open files in addition to those per rank
+_NEEDED = 5  # open files that are needed at least to find processes and to write messages
+
+
+class FileLimit:
+    """The limit on open files, raised for `needed` files of ranks as far as the hard limit allows.
+
+    Within `with` it has its original value, which processes that are started there inherit.
+    """
+
+    def __init__(self, needed: int, *, required: bool) -> None:
+        """Raise the limit; raises LaunchError if all files are `required` and the hard limit is too low."""
+        self._before = self._now = os.sysconf("SC_OPEN_MAX")
+        wanted = needed + _SPARE
+        if self._before == _UNLIMITED or self._before >= wanted:
+            return
+        _, self._hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._now = wanted if self._hard == _UNLIMITED else max(self._before, min(wanted, self._hard))
+        if required and self._now < wanted:
+            message = f"forwarding the output of all ranks needs {wanted} open files, {self._now} are allowed"
+            hint = "raise 'ulimit -Hn', or use --log-dir alone: ranks then write their files directly"
+            raise LaunchError(message, hint=hint)
+        self._set(self._now)
+
+    def check_free_files(self) -> None:
+        """Raise OSError unless a few more files can be opened, without which processes cannot be found."""
+        with ExitStack() as opened:
+            for _ in range(_NEEDED):
+                opened.callback(os.close, os.dup(0))
+
+    def is_near_limit(self, number: int) -> bool:
+        """Return whether few numbers above `number` are left; a new file gets the lowest free number."""
+        return self._now != _UNLIMITED and number >= self._now - _SPARE
+
+    def __enter__(self) -> None:
+        self._set(self._before)
+
+    def __exit__(self, *_: object) -> None:
+        self._set(self._now)
+
+    def _set(self, soft: int) -> None:
+        if self._now != self._before:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, self._hard))
 
 
 def set_affinity(cpus: CpuSet, tid: int = 0) -> None:
@@ -179,7 +240,7 @@ def find_executable(command: RankCommand) -> str:
 def spawn(
     command: RankCommand,
     path: str,
-    foreground: "Foreground",
+    foreground: Foreground,
     files: Sequence[int],
     terminal: "Terminal | None",
 ) -> int:

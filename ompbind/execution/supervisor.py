@@ -35,18 +35,18 @@ from ompbind.errors import LaunchError
 from ompbind.execution.loop import NOW
 from ompbind.execution.orphans import become_subreaper, kill_descendants, signal_parent, signal_rank
 from ompbind.execution.outcome import Outcome
-from ompbind.execution.process_pair import Foreground, redirect_to_null, set_process_name
+from ompbind.execution.process_pair import redirect_to_null, set_process_name
 from ompbind.execution.ranks import Run
-from ompbind.execution.rlimits import make_limit_error
 from ompbind.execution.run_options import Reporter, RunOptions
 from ompbind.execution.signals import (
     FORWARDED_SIGNALS,
     TERMINATION_SIGNALS,
+    Foreground,
     block_signals,
     read_signals,
     start_signal_pipe,
 )
-from ompbind.execution.spawn import StartCommands
+from ompbind.execution.spawn import StartCommands, make_limit_error
 
 SHORT_RUN_S = 0.005
 """Seconds after the start of the last rank. A run that finishes in this time does without some steps."""
@@ -94,7 +94,13 @@ def _start_all(run: Run) -> None:
     handle = partial(_handle_signals, run)
     for pipe in (read_end, run.foreground.pipe):
         run.loop.listen(pipe, partial(_read_signals, run, pipe, handle))
-    run.loop.call_at(run.shutdown.timeout_at, partial(_handle_timeout, run))
+
+    def handle_timeout() -> None:
+        if run.shutdown.note_timeout(time.monotonic()):
+            run.output.message(f"timeout after {run.options.timeout:g} s")
+            run.stop(signal.SIGTERM)
+
+    run.loop.call_at(run.shutdown.timeout_at, handle_timeout)
     run.orphans.is_subreaper = become_subreaper()  # before any rank can exit
     run.limit.check_free_files()
     has_name = False
@@ -191,13 +197,6 @@ def _forward(run: Run, number: int) -> None:
         signal_parent(run.foreground.pid, signal.SIGCONT)
 
 
-def _handle_timeout(run: Run) -> None:
-    """Stop the run after its timeout."""
-    if run.shutdown.note_timeout(time.monotonic()):
-        run.output.message(f"timeout after {run.options.timeout:g} s")
-        run.stop(signal.SIGTERM)
-
-
 def _finish(run: Run) -> Outcome:
     """After all ranks have exited: write the rest of their output and the summary; returns the outcome."""
     _drain_output(run)
@@ -218,7 +217,7 @@ def _finish(run: Run) -> Outcome:
         write_errors=tuple(run.output.write_errors),
         verified=run.sampler.verified if run.sampler else None,
         stop_requested=run.shutdown.requested,
-        until=run.groups.ranks_of(run.options.until) if run.shutdown.until_reached else None,
+        until=frozenset(run.groups.ranks[run.options.until]) if run.shutdown.until_reached else None,
     )
     if run.can_report:
         run.output.write(run.reporter.summary(outcome))

@@ -1,7 +1,6 @@
 """The output of ranks: line prefixes, log files, pseudo-terminals, and writing without blocking.
 
-Imports the base modules, `execution.loop`, `execution.rlimits`, `execution.run_options` and
-`execution.safe_files`.
+Imports the base modules, `execution.loop`, `execution.run_options` and `execution.safe_files`.
 To add a form of output: add a field to `run_options.Output` and use it in `run_output`.
 
 The way of a line from rank 2 to the terminal, with --output tag:
@@ -20,7 +19,7 @@ The way of a line from rank 2 to the terminal, with --output tag:
     `LinePrefixer.add`                                                 line_prefix.py
       |    makes b"[2] ready\\n", and keeps an incomplete last line
       v
-    `NonBlockingWriter.put`, then `flush`                              writer.py
+    `NonBlockingWriter.put`, then `flush`                              forwarder.py
       |    after 64 KiB, or when no stream is ready
       v
     `os.writev` to the terminal

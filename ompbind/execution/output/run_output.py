@@ -23,7 +23,7 @@ from functools import partial
 
 from ompbind.errors import LaunchError
 from ompbind.execution.loop import Loop
-from ompbind.execution.output.forwarder import TAIL_BYTES, Forwarder, RankStream
+from ompbind.execution.output.forwarder import TAIL_BYTES, Forwarder, RankStream, is_same_file, open_writer
 from ompbind.execution.output.line_prefix import (
     LinePrefixer,
     decode_last_lines,
@@ -32,7 +32,6 @@ from ompbind.execution.output.line_prefix import (
     make_prefixes,
 )
 from ompbind.execution.output.log_files import ERR, OUT, LogDirectory, make_log_name
-from ompbind.execution.output.writer import is_same_file, open_writer
 from ompbind.execution.run_options import Output, Reporter
 
 _PIPE_BYTES = 1 << 20
@@ -73,7 +72,7 @@ def open_pty(terminal: int) -> tuple[int, int]:
 
 
 def copy_size(source: int, terminal: int) -> None:
-    """Set lines and columns of a terminal to those of another one, to 24 and 80 if these are unknown."""
+    """Give a terminal the lines and columns of the terminal `source`, or 24 and 80 if they are unknown."""
     size = (0, 0)
     with suppress(OSError, ValueError, termios.error):
         size = termios.tcgetwinsize(source)
@@ -184,7 +183,7 @@ class RunOutput:
         write end open has left its rank; its further output is not read.
         """
         for forwarder in set(self._forwarders.values()):
-            forwarder.end_streams(None if rank is None else (rank,))
+            forwarder.end_streams(rank)
             if not forwarder.paused:
                 self._forward(forwarder)
         streams = (stream for forwarder in self._forwarders.values() for stream in forwarder.streams.values())

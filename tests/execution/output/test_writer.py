@@ -6,7 +6,7 @@ import tty
 
 import pytest
 
-from ompbind.execution.output.writer import NonBlockingWriter, open_writer
+from ompbind.execution.output.forwarder import NonBlockingWriter, open_writer
 
 
 @pytest.fixture
