@@ -47,14 +47,13 @@ def test_paths_lead_through_links(tmp_path, monkeypatch):
         directory.close()
 
 
-@pytest.mark.parametrize(("path", "error"), [("loop/x", OSError), ("file/x", NotADirectoryError),
-                                             ("no/x", FileNotFoundError)])  # fmt: skip
-def test_wrong_paths_leave_no_file_open(tmp_path, path, error):
+def test_wrong_paths_leave_no_file_open(tmp_path):
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "file").touch()
     before = os.listdir("/proc/self/fd")
-    with pytest.raises(error):
-        open_parent(f"{tmp_path}/{path}")
+    for path in ("loop/x", "file/x", "no/x"):
+        with pytest.raises(OSError, match="symbolic|Not a|No such"):
+            open_parent(f"{tmp_path}/{path}")
     assert os.listdir("/proc/self/fd") == before
 
 

@@ -63,9 +63,10 @@ def test_log_files(ompbind, tmp_path, tagged):
 
 @pytest.mark.parametrize("tagged", [False, True])
 def test_a_failed_rank_is_reported_with_its_last_lines(ompbind, tmp_path, tagged):
-    script = "for n in $(seq 20); do echo err-$n >&2; done; exit 3"
-    done = ompbind("run", *(TAG if tagged else ("--log-dir", str(tmp_path))), *shell(script))
-    shown = done.stderr.partition("; its last lines:")[2]
+    script = "[ $RANK = 0 ] || for n in $(seq 20); do echo err-$n >&2; done; exit $((RANK * 3))"
+    options = ("-n", "2", "--share", *(TAG if tagged else ("--log-dir", str(tmp_path))))
+    done = ompbind("run", *options, *shell(script))
+    shown = one_line(done.stderr).partition("its last lines:")[2]
     assert (done.returncode, re.findall(r"err-\d+", shown)) == (3, [f"err-{n}" for n in range(11, 21)])
 
 

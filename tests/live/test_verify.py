@@ -79,11 +79,8 @@ def test_ranks_bound_as_planned_are_one_sentence(start, tmp_path, both, parts):
     assert verified.pop("seen_s") > STABLE_S
     assert verified.pop("samples") >= 5
     ranks = verified.pop("ranks")
-    verified["level"] = {"warning": "ok"}.get(
-        verified["level"], verified["level"]
-    )  # other tests use the CPUs
-    known = {"threads": 2, "strict": False, "unconfirmed": []}
-    assert verified == {"level": "ok", "settled": True, "calm": True, **known}
+    assert verified.pop("level") in ("ok", "warning"), "other tests use the CPUs"
+    assert verified == {"settled": True, "calm": True, "threads": 2, "strict": False, "unconfirmed": []}
     numbers = ("rank", "threads", "outside", "narrowed", "stacked")
     assert [[rank[name] for name in numbers] for rank in ranks] == [[0, 1, 0, 0, 0], [1, 1, 0, 0, 0]]
     few.wait(10)
@@ -101,9 +98,7 @@ time.sleep(float(sys.argv[3]))
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_rank_allowed_on_the_cpus_of_another_is_reported_and_stopped_if_strict(
-    ompbind, tmp_path, parts, strict
-):
+def test_a_rank_on_the_cpus_of_another_is_reported_and_stopped_if_strict(ompbind, tmp_path, parts, strict):
     first, second = two_cpus()
     verify = ("--verify=strict" if strict else "--verify", "--report", str(tmp_path / "run.json"))
     command = (*PYTHON, WIDENS, str(second), str(first), "60" if strict else "2")
@@ -141,16 +136,17 @@ int main(void) {
 """An OpenMP program that also creates a plain thread."""
 
 
-def compile_trap(directory):
-    program = directory / "program"
+@pytest.fixture(scope="module")
+def trap(tmp_path_factory):
+    program = tmp_path_factory.mktemp("trap") / "program"
     compiler = [required("gcc"), "-fopenmp", "-x", "c", "-", "-o", program]
     subprocess.run(compiler, input=TRAP, text=True, check=True, timeout=60)
     return str(program)
 
 
-def test_strict_reports_the_last_sample_at_the_end(ompbind, tmp_path):
+def test_strict_reports_the_last_sample_at_the_end(ompbind, trap):
     """A runtime binds the initial thread to its first place, and plain threads inherit the mask."""
-    trap, (first, second) = compile_trap(tmp_path), two_cpus()
+    first, second = two_cpus()
     places = ("--env", f"OMP_PLACES={{{first}}},{{{second}}}", "--env", "OMP_PROC_BIND=close")
     done = ompbind("run", "--verify=strict", *places, "--", trap)
     assert done.returncode == 125, done.stderr
@@ -167,9 +163,8 @@ def test_strict_reports_the_last_sample_at_the_end(ompbind, tmp_path):
     (("--service-cores", "1", "-t", "2"), ("env", "-u", "OMP_PLACES", "-u", "OMP_PROC_BIND"), 125),
     (("--service-cores", "1", "-t", "2"), (), 0),
 ], ids=["thread", "exact, in a descendant", "with service CPUs", "bound"])  # fmt: skip
-def test_strict_fails_if_the_command_removes_the_binding(ompbind, tmp_path, both, options, before, code):
-    program = compile_trap(tmp_path)
-    done = ompbind("run", "-m", both, *options, "--verify=strict", *LIMIT, "--", *before, program)
+def test_strict_fails_if_the_command_removes_the_binding(ompbind, trap, both, options, before, code):
+    done = ompbind("run", "-m", both, *options, "--verify=strict", *LIMIT, "--", *before, trap)
     assert done.returncode == code, done.stderr
     assert ("are not bound to places" in one_line(done.stderr)) == bool(code)
     assert ("1 of them bound to the compute CPUs" in one_line(done.stderr)) == (not code)
@@ -298,8 +293,7 @@ class Child:
         self.do("start")
         self.do("start")
         # what a supervisor has, with notes of what is reported
-        live = {self.process.pid: 0}
-        self.live = {pid: SimpleNamespace(rank=rank) for pid, rank in live.items()}
+        self.live = {self.process.pid: SimpleNamespace(rank=0)}
         self.has_failed_rank = False
         self.shutdown = SimpleNamespace(begun=False, error=None)
         self.output = SimpleNamespace(write=lambda text: None)

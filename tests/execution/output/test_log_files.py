@@ -2,6 +2,7 @@
 
 import os
 import stat
+from functools import partial
 
 import pytest
 
@@ -31,13 +32,11 @@ def make_link(path):
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("make", [make_link, os.mkfifo, os.mkdir])
 def test_only_regular_files_are_overwritten(tmp_path, make, late):
-    path = tmp_path / "0.out"
-    logs = LogDirectory(str(tmp_path), ["0"], force=True) if late else None
+    path, call = tmp_path / "0.out", partial(LogDirectory, str(tmp_path), ["0"], force=True)
+    if late:
+        call = partial(call().open, "0", "out")
     make(path)
-    message = (
-        refusal(logs.open, "0", "out") if logs else refusal(LogDirectory, str(tmp_path), ["0"], force=True)
-    )
-    assert "is not a regular file" in message
+    assert "is not a regular file" in refusal(call)
     assert not path.is_symlink() or path.read_text() == "precious"
 
 
