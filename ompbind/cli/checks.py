@@ -57,7 +57,6 @@ def _list_strategies_for_devices(values: Values) -> str:
 
 
 def _writes(mode: str, values: Values) -> bool:
-    """Return whether --output or --log-dir chooses a mode."""
     return mode in make_modes(values["output"], values["log_dir"])
 
 

@@ -71,16 +71,13 @@ complete --no-files --command ompbind --arguments '(_ompbind)'
 """
 
 
-SHELLS: dict[str, tuple[type[shell_completion.ShellComplete], str]] = {
-    "bash": (shell_completion.BashComplete, _BASH),
-    "zsh": (shell_completion.ZshComplete, _ZSH),
-    "fish": (shell_completion.FishComplete, _FISH),
-}
+SHELLS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 
 def make_script(shell: str) -> str:
     """Return the script of a shell: click's until it registers its function, and what it leaves out."""
-    kind, own = SHELLS[shell]
+    kind, own = shell_completion.get_completion_class(shell), SHELLS[shell]
+    assert kind
     text = kind.source_template % kind(click.Command(""), {}, "ompbind", "_OMPBIND_COMPLETE").source_vars()
     text = re.split(r"\n(?:if \[\[ \$zsh_eval_context|compdef )", text)[0]
     for click_has, is_needed in ((" -U", ""), ('string split ","', 'string split -m 1 ","')):

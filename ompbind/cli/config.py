@@ -52,14 +52,18 @@ def _list_values(option: Option, sources: Sources) -> list[Given]:
 
 
 def _render(values: Mapping[Option, list[Given]], configuration: Configuration, screen: Screen) -> str:
-    """Render the files that were read, the preset, and a table of all options."""
-    width = screen.text_width
-    rows = [(option.key, given) for option, found in values.items() for given in found]
-    columns = [
-        Column(title="option", cells=[name for name, _ in rows]),
-        Column(title="value", cells=[_render_value(given.value) for _, given in rows], grows=True),
-        Column(title="source", cells=[_render_place(given, configuration) for _, given in rows], grows=True),
-    ]
+    width, rows = screen.text_width, []
+    for option, given in ((option, given) for option, found in values.items() for given in found):
+        words = {None: "-", "": "yes", True: "yes", False: "no"}
+        value = words.get(given.value) or clean_line(str(given.value))
+        place = given.place or given.level.name.lower()
+        for file in configuration.files:  # they are listed above the table, so their kind is enough
+            if place.startswith(f"{file.path}:"):
+                place = f"{file.kind} file{place.removeprefix(file.path)}"
+        rows.append((option.key, value, clean_line(place)))
+    names, shown, places = zip(*rows, strict=True)
+    columns = [Column(title="option", cells=names), Column(title="value", cells=shown, grows=True)]
+    columns.append(Column(title="source", cells=places, grows=True))
     lines = [render_paragraph(f"{file.kind} file", file.path, width) for file in configuration.files]
     lines += [render_paragraph(f"{file.kind} file", str(file), width) for file in configuration.ignored]
     preset = f"{configuration.preset}, from {configuration.preset_file}" if configuration.preset else "none"
@@ -67,35 +71,15 @@ def _render(values: Mapping[Option, list[Given]], configuration: Configuration, 
     return "\n".join([*lines, "", render_table(columns, width)])
 
 
-def _render_place(given: Given, configuration: Configuration) -> str:
-    """Return where a value comes from; files are listed above the table, so their kind is enough."""
-    name = given.place or given.level.name.lower()
-    for file in configuration.files:
-        if name.startswith(f"{file.path}:"):
-            name = f"{file.kind} file{name.removeprefix(file.path)}"
-    return clean_line(name)
-
-
-def _render_value(value: str | bool | None) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "-" if value is None else clean_line(value) or "yes"
-
-
 def _render_json(values: Mapping[Option, list[Given]], configuration: Configuration) -> str:
-    """Render the same as JSON, schema ompbind-config/2."""
     options = []
     for option, found in values.items():
         listed = [given.value for given in found if given.value is not None]
         value: object = listed if option.multiple else found[-1].value
         sources = [{"level": given.level.name.lower(), "name": given.place or None} for given in found]
         options.append({"name": option.key, "value": value, "sources": sources})
-    record = {
-        "schema": "ompbind-config/2",
-        "configuration": configuration_record(configuration),
-        "options": options,
-    }
-    return json.dumps(record, indent=2)
+    head = {"schema": "ompbind-config/2", "configuration": configuration_record(configuration)}
+    return json.dumps({**head, "options": options}, indent=2)
 
 
 VERB = Verb(

@@ -153,7 +153,6 @@ def make_undefined_error(
 
 
 def _find_groups(files: Sequence[ConfigurationFile]) -> dict[str, GroupTable]:
-    """Return the groups of files by name; raises ConfigurationError if two files define a group."""
     groups = {name: table for file in files for name, table in file.groups.items()}
     for name in groups:
         _check_once("", [file for file in files if name in file.groups], f"the group {name!r}")
@@ -215,7 +214,6 @@ def _find_line(text: str, path: KeyPath) -> int:
 
 
 def _split_key(text: str) -> KeyPath:
-    """Return the parts of a dotted key without their quotes."""
     return tuple(part.strip("\"'") for part in re.findall(_PART, text))
 
 

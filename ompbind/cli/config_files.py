@@ -19,11 +19,8 @@ from ompbind.execution.safe_files import read_trusted_users, render_owner
 from ompbind.planning.request import IgnoredFile
 from ompbind.record import Record
 
-FILE_NAME = "ompbind.toml"
-"""The name of the user's file and of project files."""
-
-SIZE_LIMIT = 256 << 10
-"""The largest configuration file that is read, in bytes."""
+FILE_NAME = "ompbind.toml"  # of the user's file and of project files
+SIZE_LIMIT = 256 << 10  # bytes
 
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -54,7 +51,7 @@ class FoundFiles(Record):
 NO_FILES = FoundFiles()
 
 
-def find_user_file(env: Mapping[str, str]) -> str:
+def _find_user_file(env: Mapping[str, str]) -> str:
     """Return the path of the user's file, even if there is no such file; "" if there is no home."""
     base, home = env.get("XDG_CONFIG_HOME", ""), env.get("HOME") or os.path.expanduser("~")
     if not os.path.isabs(base):
@@ -82,17 +79,14 @@ def read_found_files(env: Mapping[str, str]) -> FoundFiles:
         working = ""
     read: dict[str, FileContent] = {}
     ignored: list[IgnoredFile] = []
-    for kind, path in (
-        (FileKind.USER, find_user_file(env)),
-        (FileKind.PROJECT, working and os.path.join(working, FILE_NAME)),
-    ):
-        if not (path and os.path.lexists(path)):
-            continue
-        try:
-            content = FileContent(kind=kind, path=path, data=_read_trusted(path))
-            read.setdefault(os.path.realpath(path), content)  # this may be the directory of the user's file
-        except OSError as error:
-            ignored.append(IgnoredFile(kind=kind, path=path, reason=_explain(error, path)))
+    project = working and os.path.join(working, FILE_NAME)
+    for kind, path in ((FileKind.USER, _find_user_file(env)), (FileKind.PROJECT, project)):
+        if path and os.path.lexists(path):
+            try:
+                content = FileContent(kind=kind, path=path, data=_read_trusted(path))
+                read.setdefault(os.path.realpath(path), content)  # this may be the user's file again
+            except OSError as error:
+                ignored.append(IgnoredFile(kind=kind, path=path, reason=_explain(error, path)))
     return FoundFiles(read=tuple(read.values()), ignored=tuple(ignored))
 
 
@@ -111,15 +105,14 @@ def _read_trusted(path: str) -> bytes:
             raise PermissionError(errno.EPERM, f"other users may write to it ({remedy})")
         while len(data) <= SIZE_LIMIT and (piece := os.read(file, SIZE_LIMIT + 1 - len(data))):
             data += piece
+        if len(data) > SIZE_LIMIT:
+            raise OSError(errno.EFBIG, "it has more than 256 KiB")
+        return data
     finally:
         os.close(file)
-    if len(data) > SIZE_LIMIT:
-        raise OSError(errno.EFBIG, "it has more than 256 KiB")
-    return data
 
 
 def _explain(error: OSError, path: str) -> str:
-    """Return why a file could not be read, in words."""
     if error.errno == errno.ELOOP:
         return f"it is a symbolic link (use --config {shlex.quote(os.path.realpath(path))})"
     if error.errno == errno.ENXIO:  # also for a pipe, which cannot be opened

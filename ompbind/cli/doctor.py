@@ -49,11 +49,8 @@ def render_issues(issues: Sequence[HostIssue], screen: Screen = PIPE) -> str:
     lines: list[str] = []
     for issue in issues:
         if issue.severity is not Severity.OK:
-            texts = (
-                f"{issue.severity}: {issue.subject}: {issue.found}",
-                f"  why: {issue.why}",
-                f"  remedy: {issue.remedy}",
-            )
+            texts = [f"{issue.severity}: {issue.subject}: {issue.found}", f"  why: {issue.why}"]
+            texts.append(f"  remedy: {issue.remedy}")
             lines += [wrap_indented(clean_lines(text), width) for text in texts]
     passed = [issue for issue in issues if issue.severity is Severity.OK]
     known = [issue for issue in passed if issue.found != UNKNOWN]

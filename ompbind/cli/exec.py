@@ -93,7 +93,6 @@ def exec_rank(ctx: click.Context) -> int:
 
 
 def _print_before_start(found: Registered, identity: RankIdentity, spec: RunSpec, *, verbose: bool) -> None:
-    """Print warnings, and with `verbose` the line about this rank, before it starts."""
     plan, registry = found.plan, found.registry
     if identity.local_rank == 0:
         register.print_warnings(plan, spec)
@@ -107,7 +106,6 @@ def _print_before_start(found: Registered, identity: RankIdentity, spec: RunSpec
 
 
 def _render_rank(plan: Plan, identity: RankIdentity, spec: RunSpec) -> str:
-    """Return the line about this rank, and lines with what was filled for it."""
     from ompbind.report.plan import render_command, render_rank  # noqa: PLC0415 - door: texts of a plan
 
     shown = mask_secrets(spec)

@@ -7,7 +7,7 @@ A word ":" begins a group if the first group has a name, an option follows, and 
 whole run stand in the first group; the other contexts have the same values of these.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import click
 
@@ -27,10 +27,8 @@ def split_groups(words: Sequence[str]) -> list[list[str]]:
     groups: list[list[str]] = [[]]
     at = 0
     while at < len(words):
-        begins_with_option = (
-            words[at + 1 : at + 2] and words[at + 1].startswith("-") and words[at + 1] != _END
-        )
-        if words[at] == _SEPARATOR and begins_with_option and _END in words[at + 2 :]:
+        option = words[at + 1] if words[at] == _SEPARATOR and at + 1 < len(words) else ""
+        if option.startswith("-") and option != _END and _END in words[at + 2 :]:
             command = words.index(_END, at + 2) + 1
             groups.append(list(words[at + 1 : command]))
             at = command
@@ -61,12 +59,18 @@ def parse_groups(command: click.Command, ctx: VerbContext) -> tuple[VerbContext,
             raise OptionError(f"group {number} has no name", hint="add --name NAME to its options")
         if names.count(name) > 1:
             raise OptionError(f"two groups are named {name}", hint="give each group a name of its own")
-    _check_until(ctx, groups, names)
+    until = [given for each in dict.fromkeys((ctx, *groups)) if (given := each.params.get("until"))]
+    if len(until) > 1:
+        raise OptionError("--until is given twice", hint="one group decides when the run ends")
+    for name in until:  # any group may have it
+        if name not in names:
+            hint = f"its groups are {', '.join(names)}"
+            raise OptionError(f"--until {name}: the run has no such group", hint=hint)
+        ctx.params["until"] = name
     return tuple(groups)
 
 
 def _parse_tables(command: click.Command, run: VerbContext) -> Iterator[VerbContext]:
-    """Yield the contexts of the groups of configuration files that --group names."""
     if run.params["words"]:
         hint = "omit the command after --; [group.NAME] has it"
         raise OptionError("--group and a command contradict each other", hint=hint)
@@ -79,22 +83,21 @@ def _parse_tables(command: click.Command, run: VerbContext) -> Iterator[VerbCont
     config = run.params["config"]
     typed = run.sources.level("config") == ValueLevel.COMMAND_LINE
     args = ["--config", config] if typed and config else ["--no-config"] if typed else []
-    for table in order_tables(_choose_tables(run)):
+    for table in _order_tables(_choose_tables(run)):
         words = [*args, _END, *table.command]
         ctx = command.make_context(run.info_name, words, parent=run.parent, run=run, table=table)
         assert isinstance(ctx, VerbContext)
         yield ctx
 
 
-def _choose_tables(run: VerbContext) -> list[GroupTable]:
+def _choose_tables(run: VerbContext) -> dict[str, GroupTable]:
     """Return the groups that --group names, in its order; all groups in the order of the files."""
-    tables, chosen = run.find_tables(), list[GroupTable]()
+    tables, chosen = run.find_tables(), dict[str, GroupTable]()
     ignored = run.configuration.ignored
     for name in run.params["group"]:
         if name != ALL_GROUPS and name not in tables:
             raise make_undefined_error("--group: group", name, list(tables), ignored)
-        uses = tables.values() if name == ALL_GROUPS else [tables[name]]
-        chosen += [use for use in uses if use not in chosen]
+        chosen |= tables if name == ALL_GROUPS else {name: tables[name]}
     if not chosen:
         hint = "write [group.NAME] in ompbind.toml; 'ompbind config' shows which files are read"
         text = "--group: no configuration file defines a group"
@@ -102,28 +105,23 @@ def _choose_tables(run: VerbContext) -> list[GroupTable]:
     return chosen
 
 
-def order_tables(tables: Sequence[GroupTable]) -> list[GroupTable]:
-    """Return groups so that each follows the group that its `after` names, else in the same order.
+def _order_tables(tables: Mapping[str, GroupTable]) -> Iterator[GroupTable]:
+    """Yield groups so that each follows the group that its `after` names, else in the same order.
 
     Raises ConfigurationError for the name of another group, and for a circle.
     """
-    ordered: list[GroupTable] = []
-    left = list(tables)
-    names = {table.name for table in tables}
+    left, done = dict(tables), {""}
     while left:
-        done = {table.name for table in ordered}
-        due = next((table for table in left if table.after in (*done, "")), None)
+        due = next((table for table in left.values() if table.after in done), None)
         if due is None:
-            wrong = next((table for table in left if table.after not in names), left[0])
-            text = f"{wrong.place}: after = {wrong.after!r}"
-            if wrong.after in names:
-                text += ": groups wait for each other in a circle"
-                raise ConfigurationError(text, hint="remove one after")
-            hint = f"add --group {wrong.after}, or remove it"
-            raise ConfigurationError(f"{text} is not a group of this run", hint=hint)
-        ordered.append(due)
-        left.remove(due)
-    return ordered
+            wrong = next((table for table in left.values() if table.after not in tables), None)
+            text, hint = ": groups wait for each other in a circle", "remove one after"
+            if wrong:
+                text, hint = " is not a group of this run", f"add --group {wrong.after}, or remove it"
+            table = wrong or next(iter(left.values()))
+            raise ConfigurationError(f"{table.place}: after = {table.after!r}{text}", hint=hint)
+        done.add(due.name)
+        yield left.pop(due.name)
 
 
 def adopt_run_options(ctx: VerbContext, run: VerbContext) -> None:
@@ -139,11 +137,11 @@ def adopt_run_options(ctx: VerbContext, run: VerbContext) -> None:
         is_of_table = ctx.table is not None and name == "config"
         is_own = level == ValueLevel.COMMAND_LINE or (level == ValueLevel.PRESET and own_preset)
         if is_own and not is_of_table and not ctx.resilient_parsing:
-            place = ctx.sources.place(name)
             hint = "write it before the first '--'"
             if level == ValueLevel.PRESET:
                 hint = "write it below [defaults], or give this preset to the first group"
-            raise OptionError(f"{place} is an option of the whole run, not of one group", hint=hint)
+            text = f"{ctx.sources.place(name)} is an option of the whole run, not of one group"
+            raise OptionError(text, hint=hint)
         ctx.params[name] = run.params[name]
         ctx.sources.occurrences[name] = ()
         ctx.sources.effective.pop(name, None)
@@ -151,18 +149,3 @@ def adopt_run_options(ctx: VerbContext, run: VerbContext) -> None:
             ctx.sources.effective[name] = run.sources.effective[name]
     if ctx.table is not None:
         ctx.params["name"] = ctx.table.name
-
-
-def _check_until(run: VerbContext, groups: Sequence[VerbContext], names: Sequence[str]) -> None:
-    """Set --until of the run, which any group may have; raises OptionError for two, and for another group."""
-    if "until" not in run.params:
-        return
-    contexts = list(dict.fromkeys((run, *groups)))
-    given = [ctx.params["until"] for ctx in contexts if ctx.params["until"]]
-    if len(given) > 1:
-        raise OptionError("--until is given twice", hint="one group decides when the run ends")
-    for name in given:
-        if name not in names:
-            hint = f"its groups are {', '.join(names)}"
-            raise OptionError(f"--until {name}: the run has no such group", hint=hint)
-        run.params["until"] = name

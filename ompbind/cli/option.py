@@ -150,20 +150,12 @@ class Option(click.Option):
             callback=callback,
             **kind,
         )
-        self.verbs = verbs
-        self.section = section
+        self.verbs, self.section, self.everyday, self.rare_in = verbs, section, everyday, rare_in
         self.read = read or (one_of(words) if words else str)
-        self.bare = bare
-        self.default_text = default
-        self.default_help = default_help
-        self.number = number
-        self.words = words
-        self.list_names = list_names
-        self.complete = complete
+        self.bare, self.number, self.spellings = bare, number, spellings
+        self.default_text, self.default_help = default, default_help
+        self.words, self.list_names, self.complete = words, list_names, complete
         self.value_name = "" if flag else metavar or "|".join(words)
-        self.everyday = everyday
-        self.rare_in = rare_in
-        self.spellings = spellings
         self.whole_run = section not in _OF_GROUPS if whole_run is None else whole_run
 
     @property
@@ -211,10 +203,8 @@ class Option(click.Option):
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         """Let the parser collect all occurrences of the option, and of the name that resets it."""
-        kind: dict[str, Any] = (
-            {"action": "append_const", "const": True} if self.is_flag else {"action": "append"}
-        )
-        parser.add_option(obj=self, opts=self.opts, dest=self.name, **kind)
+        action = "append_const" if self.is_flag else "append"
+        parser.add_option(obj=self, opts=self.opts, dest=self.name, action=action, const=True)
         parser.add_option(obj=self, opts=[self.reset_name], dest=self.name, action="append_const", const=None)
 
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
@@ -250,10 +240,8 @@ class Option(click.Option):
         """Return all occurrences: in files and presets, in the variable, and on the command line."""
         files = (ctx.default_map or {}).get(self.name, ())
         text = None if ctx.resilient_parsing else self.resolve_envvar_value(ctx)
-        found = [
-            Given(value=value, level=ValueLevel.VARIABLE, place=self.variable)
-            for value in (self._split_variable(text) if text else ())
-        ]
+        values = self._split_variable(text) if text else ()
+        found = [Given(value=it, level=ValueLevel.VARIABLE, place=self.variable) for it in values]
         for value in opts.get(self.name, ()):
             # click has a mark of its own for an option that is given without its value
             known = value if value is None or isinstance(value, bool | str) else self.bare
@@ -279,7 +267,6 @@ class Option(click.Option):
             raise OptionError(f"{self.variable}: {error}", hint="close each quote") from None
 
     def _read(self, ctx: click.Context, given: Given) -> Any:
-        """Read the value of an occurrence; an error names where the value comes from."""
         if self.is_flag:
             return given.value
         is_typed = given.level == ValueLevel.COMMAND_LINE
@@ -429,13 +416,7 @@ class VerbContext(click.Context):
         next(own, self).sources.explain(error)
 
 
-def find_settings(options: Iterable[click.Parameter]) -> Mapping[str, Option]:
-    """Return options by key, as configuration files can contain them: options with a variable.
-
-    A file cannot choose the file and the preset.
-    """
-    return {
-        option.key: option
-        for option in options
-        if isinstance(option, Option) and option.has_variable and option.section != CONFIGURATION
-    }
+def find_settings(params: Iterable[click.Parameter]) -> Mapping[str, Option]:
+    """Return the options with a variable by key: files can contain them, but not choose file and preset."""
+    found = (param for param in params if isinstance(param, Option) and param.has_variable)
+    return {option.key: option for option in found if option.section != CONFIGURATION}

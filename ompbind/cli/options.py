@@ -26,21 +26,10 @@ from ompbind.cli import (
     PREFIX,
     RANKS,
     STOPPING,
+    readers,
 )
 from ompbind.cli.config_files import NO_FILES, read_found_files, read_named_file
 from ompbind.cli.option import DIRECTORIES, FILES, Option, VerbContext, complete_list, find_settings
-from ompbind.cli.readers import (
-    at_least,
-    count_or,
-    member,
-    name_of,
-    names_of,
-    one_of,
-    read_group_name,
-    read_group_names,
-    read_seconds,
-    read_wrapper_words,
-)
 from ompbind.commands.placeholders import NAMES, parse_assignment
 from ompbind.commands.rank_variables import RANK_VARIABLES
 from ompbind.compat.frameworks import FRAMEWORKS
@@ -85,7 +74,7 @@ def _list_sources() -> str:
 def _read_cores(text: str) -> int:
     """Read a number of cores; `taskset -c` has a list of CPUs there."""
     try:
-        return at_least(1)(text)
+        return readers.at_least(1)(text)
     except OptionError as error:
         if text == "0" or (any(map(str.isdigit, text)) and not text.isdigit()):
             with suppress(MaskError):
@@ -97,7 +86,7 @@ def _read_cores(text: str) -> int:
 def _read_wait(text: str) -> float:
     """Read the time limit of --wait; 0 for no limit, also without a value."""
     try:
-        return read_seconds(text or "0")
+        return readers.read_seconds(text or "0")
     except OptionError as error:
         raise OptionError(f"{error.message}; before a command write --wait --") from None
 
@@ -107,7 +96,7 @@ def _read_devices(text: str) -> tuple[DeviceKind, ...] | Literal["auto"]:
     kinds = text.split(",")
     if all(kind in DEVICE_KINDS for kind in kinds):
         return tuple(dict.fromkeys(map(DeviceKind, kinds)))
-    word = one_of(_DEVICE_WORDS, "a kind of device")(text)
+    word = readers.one_of(_DEVICE_WORDS, "a kind of device")(text)
     return "auto" if word == "auto" else ()
 
 
@@ -120,17 +109,15 @@ def _read_ready(text: str) -> str:
 
 
 def _read_modes(text: str) -> tuple[str, ...]:
-    """Read the modes of --output: one mode, or tag and files together."""
     modes = tuple(dict.fromkeys(text.split(",")))
     for mode in modes:
-        one_of(MODES)(mode)
+        readers.one_of(MODES)(mode)
     if "inherit" in modes and len(modes) > 1:
         raise OptionError("inherit cannot be combined with other modes")
     return modes
 
 
 def _read_verify(text: str) -> str:
-    """Read the optional value of --verify; "" where none is given."""
     if text in ("", STRICT):
         return text
     forms = f"write --verify or --verify={STRICT}; before a command write --verify --"
@@ -141,11 +128,11 @@ def _read_on_failure(text: str) -> Any:
     """Read what happens when a rank fails: a word, or a RestartPolicy, when it starts again."""
     word, colon, limit = text.partition(":")
     if word != _RESTART:
-        return one_of(("stop", CONTINUE, _RESTART, f"{_RESTART}:N"))(text)
+        return readers.one_of(("stop", CONTINUE, _RESTART, f"{_RESTART}:N"))(text)
     from ompbind.execution.restarts import RestartPolicy  # noqa: PLC0415 - door: --on-failure restart
 
     try:
-        return RestartPolicy(limit=at_least(1)(limit) if colon else None)
+        return RestartPolicy(limit=readers.at_least(1)(limit) if colon else None)
     except OptionError as error:
         hint = "write restart:N for at most N restarts of each rank, or stop for none"
         raise OptionError(f"{_RESTART}:N: {error.message}", hint=hint) from None
@@ -166,28 +153,28 @@ _stopping = partial(Option, section=STOPPING, verbs=RUN)
 
 PLANNING_OPTIONS: tuple[Option, ...] = (
     _cpus("-n", "--ranks", verbs=PLANNING, default="1", number=True, metavar="N|auto", everyday=True,
-        read=lambda text: None if text == "auto" else count_or("auto")(text),
+        read=lambda text: None if text == "auto" else readers.count_or("auto")(text),
         help="Ranks; auto: from devices, strategy, mask"),
     _cpus("-m", "--mask", read=parse_mask, metavar="MASK", everyday=True,
         help="CPUs to use: '0-7' or 'node:1'; per rank: '0-7|8-15'"),
-    _cpus("-s", "--strategy", read=one_of(STRATEGIES, "a strategy"), words=tuple(STRATEGIES),
+    _cpus("-s", "--strategy", read=readers.one_of(STRATEGIES, "a strategy"), words=tuple(STRATEGIES),
         default=DEFAULT_STRATEGY, metavar="NAME", everyday=True, help="CPU shares: {words}"),
-    _cpus("--smt", read=count_or("auto", "all"), default="auto", words=("auto", "all"), number=True,
+    _cpus("--smt", read=readers.count_or("auto", "all"), default="auto", words=("auto", "all"), number=True,
         metavar="auto|K|all", everyday=True,
         help="Hardware threads per core; auto: 1, or 4 if a core has 8; with a mask: its CPUs"),
     _cpus("--sibling", words=("first", "last"), default="first", metavar="WHICH",
         help="Hardware threads of a core to use first: {words}"),
-    _cpus("-t", "--threads", verbs=PLANNING, read=at_least(1), number=True, metavar="T", everyday=True,
-        default_help="one per CPU, or CPU quota", help="Threads per rank"),
-    _cpus("--processes-per-rank", verbs=PLANNING, read=at_least(1), default="1", number=True, metavar="W",
-        help="Processes that CMD starts itself; they divide the threads"),
+    _cpus("-t", "--threads", verbs=PLANNING, read=readers.at_least(1), number=True, metavar="T",
+        everyday=True, default_help="one per CPU, or CPU quota", help="Threads per rank"),
+    _cpus("--processes-per-rank", verbs=PLANNING, read=readers.at_least(1), default="1", number=True,
+        metavar="W", help="Processes that CMD starts itself; they divide the threads"),
     _cpus("-c", "--cores", read=_read_cores, number=True, metavar="C", everyday=True,
         default_help="a share by strategy", help="Compute cores per rank"),
-    _cpus("--service-cores", verbs=PLANNING, read=at_least(0), default="0", number=True, metavar="K",
+    _cpus("--service-cores", verbs=PLANNING, read=readers.at_least(0), default="0", number=True, metavar="K",
         help="Give each rank K whole cores on which no OpenMP worker runs, for its other threads"),
-    _cpus("--reserve", read=at_least(0), default="0", number=True, metavar="K", everyday=True,
+    _cpus("--reserve", read=readers.at_least(0), default="0", number=True, metavar="K", everyday=True,
         rare_in=("bench",), help="Keep K whole cores of each rank free"),
-    _cpus("--reserve-total", read=at_least(0), default="0", number=True, metavar="K",
+    _cpus("--reserve-total", read=readers.at_least(0), default="0", number=True, metavar="K",
         help="Keep K whole cores of the machine free"),
     _cpus("--core-kind", words=_KINDS, default="all", metavar="KIND",
         help="Cores to use of a hybrid processor: {words}"),
@@ -206,85 +193,88 @@ PLANNING_OPTIONS: tuple[Option, ...] = (
         help="Choose CPUs as vLLM or SGLang does, by its variables; options override them"),
     _devices("--devices", read=_read_devices, default="none", words=_DEVICE_WORDS, metavar="KINDS",
         help="Give each rank devices, and CPUs near them: {words}; auto: gpu, if each rank can have one"),
-    _devices("--devices-per-rank", read=at_least(1), number=True, metavar="K", default_help="an equal share",
-        help="Devices of each kind per rank"),
+    _devices("--devices-per-rank", read=readers.at_least(1), number=True, metavar="K",
+        default_help="an equal share", help="Devices of each kind per rank"),
     _devices("--share-devices", flag=True, help="Let several ranks use the same device"),
-    _devices("--near", read=names_of("a device"), multiple=True, metavar="DEVICE",
+    _devices("--near", read=readers.names_of("a device"), multiple=True, metavar="DEVICE",
         help="Use only CPUs near a device: gpu:0, nic:1, mlx5_0, or a PCI address; see 'ompbind topo'"),
     _cpus("--topology", verbs=(*PLANNING, "topo"), default="live", metavar="SOURCE", whole_run=True,
         complete=_complete_sources, list_names=_list_sources, help="The machine: {names}"),
-    _binding("--bind", read=member(Bind), words=tuple(Bind), default="rank", metavar="MODE", everyday=True,
-        rare_in=("bench",), help="Where threads run on the rank's CPUs: {words} (-m none: on all CPUs)"),
-    _binding("--proc-bind", read=member(ProcBind), words=tuple(ProcBind), default="close", metavar="POLICY",
+    _binding("--bind", read=readers.member(Bind), words=tuple(Bind), default="rank", metavar="MODE",
+        everyday=True, rare_in=("bench",),
+        help="Where threads run on the rank's CPUs: {words} (-m none: on all CPUs)"),
+    _binding("--proc-bind", read=readers.member(ProcBind), words=tuple(ProcBind), default="close",
+        metavar="POLICY",
         help="Distribution of threads over OMP_PLACES, where --bind makes several places: {words}"),
-    _binding("--omp-runtime", read=member(OmpRuntime, automatic="auto"), words=("auto", *OmpRuntime),
+    _binding("--omp-runtime", read=readers.member(OmpRuntime, automatic="auto"), words=("auto", *OmpRuntime),
         default="auto", metavar="NAME",
         help="OpenMP runtime of the command: {words}; auto: detected from its files"),
-    _binding("--memory", read=member(MemoryMode), words=tuple(MemoryMode), default="local", metavar="MODE",
-        everyday=True, rare_in=("bench",), help="How to use the memory of the rank's NUMA nodes: {words}"),
+    _binding("--memory", read=readers.member(MemoryMode), words=tuple(MemoryMode), default="local",
+        metavar="MODE", everyday=True, rare_in=("bench",),
+        help="How to use the memory of the rank's NUMA nodes: {words}"),
     _binding("--strict", flag=True, whole_run=True,
         help="Stop with an error if ranks cannot be bound as requested, or if the CPU quota has less than "
              "one CPU for each"),
-    _ranks("--preload", read=names_of("a library"), multiple=True, metavar="NAME|PATH",
+    _ranks("--preload", read=readers.names_of("a library"), multiple=True, metavar="NAME|PATH",
         complete=complete_list(PRELOADABLE),
         help="Put libraries first in LD_PRELOAD: comma-separated names or paths; names are "
              + ", ".join(PRELOADABLE)),
-    _ranks("--expect", read=names_of("a library"), multiple=True, metavar="NAME|PATH",
+    _ranks("--expect", read=readers.names_of("a library"), multiple=True, metavar="NAME|PATH",
         complete=complete_list(PRELOADABLE),
         help="Warn unless these libraries are preloaded: comma-separated names or paths"),
     _ranks("--env", read=lambda text: (parse_assignment(text),), multiple=True, metavar="NAME=VALUE",
         everyday=True, rare_in=("bench",),
         help="Set a variable; VALUE may use {rank}, {rank+8000}, {local_rank}, {size}, {cpus}, {threads}, "
              "{run_id}"),
-    _ranks("--env-file", read=lambda text: (name_of("a file")(text),), multiple=True, metavar="FILE",
+    _ranks("--env-file", read=lambda text: (readers.name_of("a file")(text),), multiple=True, metavar="FILE",
         complete=FILES,
         help="Set the variables in FILE: lines NAME=VALUE, as for docker; --env overrides them"),
     _ranks("--keep-env", flag=True, help="Keep inherited OpenMP and thread variables as they are"),
     _ranks("--freeze-threads", flag=True,
         help="In Python, ignore calls to torch.set_num_threads, with a warning"),
-    _ranks("--run-id", read=name_of("a run"), whole_run=True, metavar="TEXT", is_setting=False,
+    _ranks("--run-id", read=readers.name_of("a run"), whole_run=True, metavar="TEXT", is_setting=False,
         default_help="from time and pid", help="Name of the run"),
 )  # fmt: skip
 
 RUNNING_OPTIONS = (
-    _groups("--name", verbs=GROUPING, read=read_group_name, metavar="NAME", is_setting=False,
+    _groups("--name", verbs=GROUPING, read=readers.read_group_name, metavar="NAME", is_setting=False,
         help="Name a group of ranks; ': OPTIONS --name NAME -- CMD' after its command adds another group"),
-    _groups("--group", verbs=READING, read=read_group_names, multiple=True, metavar="NAME|all",
+    _groups("--group", verbs=READING, read=readers.read_group_names, multiple=True, metavar="NAME|all",
         is_setting=False, whole_run=True,
         help="Use the groups of [group.NAME] of a configuration file, with their commands"),
     _groups("--ready", read=_read_ready, metavar="CHECK",
         help="A rank is ready once tcp:PORT or http:URL answers, text:REGEX is in its output, or exec:CMD "
              "succeeds; CHECK may use {rank+8000}; then the next group starts"),
-    _groups("--ready-timeout", read=read_seconds, number=True, metavar="TIME", default="600",
+    _groups("--ready-timeout", read=readers.read_seconds, number=True, metavar="TIME", default="600",
         help="Stop the run if ranks are not ready after TIME"),
-    _groups("--until", read=read_group_name, metavar="NAME", is_setting=False,
+    _groups("--until", read=readers.read_group_name, metavar="NAME", is_setting=False,
         help="Stop the other groups once all ranks of a group have exited; its exit code counts"),
     _ranks("--rendezvous", verbs=RUN, flag=True, whole_run=True,
         help="Set MASTER_ADDR and a free MASTER_PORT for torch.distributed, equal for all ranks"),
     _ranks("--stdin", verbs=RUN, whole_run=True, words=("first", "none"), default="first", metavar="RANK",
         help="Who reads standard input: {words}; first is rank 0; a rank gets a terminal only if it is the "
              "only rank"),
-    _ranks("--rank", verbs=EXEC, read=at_least(0), metavar="R", is_setting=False, default_help="--local-rank",
-        help="The rank in the whole job, from 0"),
-    _ranks("--size", verbs=EXEC, read=at_least(1), metavar="N", is_setting=False, default_help="--local-size",
-        help="The number of ranks of the whole job"),
-    _ranks("--local-rank", verbs=EXEC, read=at_least(0), metavar="R", is_setting=False,
+    _ranks("--rank", verbs=EXEC, read=readers.at_least(0), metavar="R", is_setting=False,
+        default_help="--local-rank", help="The rank in the whole job, from 0"),
+    _ranks("--size", verbs=EXEC, read=readers.at_least(1), metavar="N", is_setting=False,
+        default_help="--local-size", help="The number of ranks of the whole job"),
+    _ranks("--local-rank", verbs=EXEC, read=readers.at_least(0), metavar="R", is_setting=False,
         default_help="from the launcher",
         help="The rank on this machine, from 0: start ranks without a launcher"),
-    _ranks("--local-size", verbs=EXEC, read=at_least(1), metavar="N", is_setting=False,
+    _ranks("--local-size", verbs=EXEC, read=readers.at_least(1), metavar="N", is_setting=False,
         default_help="from the launcher", help="The number of ranks on this machine"),
     _ranks("--task-prolog", verbs=EXEC, flag=True, is_setting=False,
         help="In Slurm's TaskProlog: bind the task, print its variables, start nothing"),
     _ranks("--fill", verbs=STARTING, flag=True,
         help="Fill {rank}, {threads} and other placeholders in the command too"),
-    _ranks("--chdir", verbs=STARTING, read=name_of("a directory", NAMES), metavar="DIR", complete=DIRECTORIES,
-        help="Start ranks in DIR, which may use {rank} and so on"),
-    _ranks("--wrap", verbs=STARTING, read=read_wrapper_words, metavar="CMD",
+    _ranks("--chdir", verbs=STARTING, read=readers.name_of("a directory", NAMES), metavar="DIR",
+        complete=DIRECTORIES, help="Start ranks in DIR, which may use {rank} and so on"),
+    _ranks("--wrap", verbs=STARTING, read=readers.read_wrapper_words, metavar="CMD",
         help="Start ranks as CMD followed by the command: 'perf stat -o perf.{rank}'"),
     _output("--output", read=_read_modes, words=(*MODES, "tag,files"), metavar="MODES", everyday=True,
         default_help="inherit",
         help="inherit (unchanged), tag (rank before each line), files (in --log-dir), 'tag,files'"),
-    _output("--log-dir", read=name_of("a directory", ["run_id"]), complete=DIRECTORIES, metavar="DIR",
+    _output("--log-dir", read=readers.name_of("a directory", ["run_id"]), complete=DIRECTORIES, metavar="DIR",
         everyday=True, help="Write DIR/RANK.out, DIR/RANK.err; DIR may use {run_id}"),
     _output("--force", flag=True, help="Overwrite existing files in --log-dir"),
     _output("--timestamps", flag=True, help="With --output tag, add the time to each line"),
@@ -295,16 +285,16 @@ RUNNING_OPTIONS = (
         help="Plan, resource usage (run, bench); line per rank (exec)"),
     _stopping("--on-failure", read=_read_on_failure, whole_run=False, words=("stop", CONTINUE, _RESTART),
         default="stop", metavar="ACTION", everyday=True, help="If a rank fails: {words}[:N]"),
-    _stopping("--timeout", verbs=SUPERVISING, read=read_seconds, number=True, metavar="TIME", everyday=True,
-        help="Stop ranks after TIME (90, 1h30m; 0: never), code 124"),
-    _stopping("--grace", verbs=SUPERVISING, read=read_seconds, number=True, metavar="TIME", default="10",
-        help="Time between the steps of stopping: signal, SIGTERM, SIGKILL"),
+    _stopping("--timeout", verbs=SUPERVISING, read=readers.read_seconds, number=True, metavar="TIME",
+        everyday=True, help="Stop ranks after TIME (90, 1h30m; 0: never), code 124"),
+    _stopping("--grace", verbs=SUPERVISING, read=readers.read_seconds, number=True, metavar="TIME",
+        default="10", help="Time between the steps of stopping: signal, SIGTERM, SIGKILL"),
     _stopping("--keep-descendants", flag=True,
         help="Do not kill daemons of a finished rank that have left its process group"),
     _stopping("--verify", read=_read_verify, bare="", words=(STRICT,), metavar="[=strict]", everyday=True,
         help="Check threads during the run; =strict: stop on an error"),
-    _stopping("--report", read=name_of("a file", ["run_id"]), complete=FILES, metavar="FILE", everyday=True,
-        help="Write plan, exit codes and resource usage as JSON"),
+    _stopping("--report", read=readers.name_of("a file", ["run_id"]), complete=FILES, metavar="FILE",
+        everyday=True, help="Write plan, exit codes and resource usage as JSON"),
     _stopping("--dry-run", verbs=STARTING, flag=True, everyday=True,
         help="Show the plan, or candidates (bench), and start nothing"),
 )  # fmt: skip
@@ -351,7 +341,6 @@ def _load_files(ctx: VerbContext, option: Option, value: str | None) -> str | No
 
 
 def _complete_presets(text: str) -> tuple[str, ...]:
-    """Return the names of the presets of the files that are found; none for a wrong file."""
     from ompbind.cli.config_defaults import list_preset_names  # noqa: PLC0415 - door: configuration files
 
     path = os.environ.get(f"{PREFIX}CONFIG", "")
@@ -363,10 +352,10 @@ def _complete_presets(text: str) -> tuple[str, ...]:
 
 LAUNCH_OPTIONS = (
     *PLANNING_OPTIONS,
-    Option("--preset", section=CONFIGURATION, verbs=PLANNING, read=name_of("a preset"), metavar="NAME",
-           complete=_complete_presets, callback=_load_files, whole_run=False,
+    Option("--preset", section=CONFIGURATION, verbs=PLANNING, read=readers.name_of("a preset"),
+           metavar="NAME", complete=_complete_presets, callback=_load_files, whole_run=False,
            help="Use the options of [preset.NAME] of a configuration file"),
-    Option("--config", section=CONFIGURATION, verbs=PLANNING, read=name_of("a file"), metavar="FILE",
+    Option("--config", section=CONFIGURATION, verbs=PLANNING, read=readers.name_of("a file"), metavar="FILE",
            complete=FILES, callback=_load_files,
            help="Read only this configuration file; --no-config reads none",
            default_help="ompbind.toml of the working directory and of the user"),

@@ -139,7 +139,6 @@ def plan(ctx: click.Context) -> int:
 
 
 def _choose_rank(planned: Plan, rank: int | None) -> int:
-    """Return the rank to print; raises OptionError if none is chosen or there is no such rank."""
     last = len(planned.placements) - 1
     if rank is None and last > 0:
         raise OptionError(f"choose a rank with --rank, 0 to {last}")

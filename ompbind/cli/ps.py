@@ -62,7 +62,7 @@ def ps(ctx: click.Context) -> int:
     return 0
 
 
-COMMAND_LIMIT = 200  # characters of a command line in the table
+_COMMAND_LIMIT = 200  # characters of a command line in the table
 
 NONE_LIVE = "no ompbind runs on this machine"
 
@@ -76,8 +76,8 @@ def render_ps(infos: Sequence[RunInfo], now: float, screen: Screen = PIPE) -> st
         return NONE_LIVE
     runs = [info.run for info in infos]
     # a session lists no ranks, and a claim with too many ranks neither
-    ranks = ["bench" if run.is_session else str(len(run.ranks) or "many") for run in runs]
-    ranks = ["waits" if run.wanted else number for run, number in zip(runs, ranks, strict=True)]
+    numbers = ("bench" if run.is_session else str(len(run.ranks) or "many") for run in runs)
+    ranks = ["waits" if run.wanted else number for run, number in zip(runs, numbers, strict=True)]
     cpus = [union(cpus for _, cpus in run.ranks) or run.claimed or run.wanted for run in runs]
     groups = Column(title="groups", cells=[run.groups or "-" for run in runs], grows=True)
     restarts = Column(title="restarts", cells=[str(run.restarts) for run in runs], right=True)
@@ -91,22 +91,20 @@ def render_ps(infos: Sequence[RunInfo], now: float, screen: Screen = PIPE) -> st
         *([restarts] if any(run.restarts for run in runs) else []),
         Column(title="CPUs", cells=[render_cpus(found) or "-" for found in cpus], grows=True),
     ]
-    width, commands = screen.text_width, [_command(info.command) for info in infos]
+    width, commands = screen.text_width, []
+    for info in infos:
+        words = info.command or ("-",)
+        if (
+            len(words) > 1 and words[1].rpartition("/")[2] == "ompbind"
+        ):  # without its Python and its directory
+            words = ("ompbind", *words[2:])
+        commands.append(clip(clean_line(" ".join(shlex.join(words).split())), _COMMAND_LIMIT))
     rows = [*render_rows([*columns, Column(title="command", cells=commands, grows=True)], width)]
     if any("\n" in row for row in rows):
         title, *rows = render_rows(columns, width)
         below = (wrap_indented(f"    {command}", width) for command in commands)
         rows = [title, *(line for pair in zip(rows, below, strict=True) for line in pair)]
     return "\n".join(rows)
-
-
-def _command(words: tuple[str, ...] | None) -> str:
-    """Return a command on one line, without the Python interpreter and the directory of ompbind itself."""
-    if words is None:
-        return "-"
-    if len(words) > 1 and words[1].rpartition("/")[2] == "ompbind":
-        words = ("ompbind", *words[2:])
-    return clip(clean_line(" ".join(shlex.join(words).split())), COMMAND_LIMIT)
 
 
 def render_ps_json(infos: Sequence[RunInfo]) -> str:
@@ -120,15 +118,15 @@ def render_ps_json(infos: Sequence[RunInfo]) -> str:
 
 
 def _make_record(info: RunInfo) -> dict[str, object]:
-    """Return the facts about a run and its process, and about its CPUs, or the CPUs that it waits for."""
+    """Return the facts about a run, its process and its CPUs, or the CPUs that it waits for."""
     run = info.run
     cpus: dict[str, object] = {"wanted": str(run.wanted)}
     if not run.wanted:
         ranks = [{"rank": rank, "cpus": str(own)} for rank, own in run.ranks]
         pairs = (group.rpartition(" ") for group in run.groups.split(", "))
         sizes = {name: int(size) for name, _, size in pairs if size.isdecimal()}
-        named_groups = {"groups": sizes} if sizes else {}
-        cpus = {"ranks": ranks, **named_groups, "restarts": run.restarts, "held": str(run.claimed)}
+        groups = {"groups": sizes} if sizes else {}
+        cpus = {"ranks": ranks, **groups, "restarts": run.restarts, "held": str(run.claimed)}
     return {
         "run_id": run.run_id,
         "inside": run.parent_run_id or None,

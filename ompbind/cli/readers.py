@@ -140,7 +140,6 @@ def read_wrapper_words(text: str) -> tuple[str, ...]:
 
 
 def _check_given(text: str, what: str) -> None:
-    """Raise OptionError for a text that is empty, or that no program can be given."""
     if not text:
         raise OptionError(f"{what} is missing")
     if "\0" in text:

@@ -126,7 +126,6 @@ def _plan(values: Mapping[str, Any], pids: Sequence[int]) -> dict[int, WantedCpu
 
 
 def _find_notes(inspection: Inspection, found: Sequence[ReboundProcess]) -> Iterator[str]:
-    """Yield what was not changed, and what will not last."""
     wanted: Mapping[int, WantedCpus] = {process.pid: process.wanted for process in found}
     texts: dict[str, list[str]] = {}
     for group in inspection.groups:

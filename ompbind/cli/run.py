@@ -141,7 +141,6 @@ def _plan_and_supervise(settings: Settings) -> Outcome | None:
 
 
 def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, settings: Settings) -> None:
-    """Print warnings, or with -v the plan, before ranks start."""
     if may_have_launcher(os.environ):
         register.warn_about_copies(plan)
     if settings.verbose:

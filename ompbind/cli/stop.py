@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import click
 
@@ -17,7 +17,6 @@ from ompbind.inspection.targets import match_runs, read_visible_claims, read_vis
 from ompbind.planning.other_runs import LiveRun
 from ompbind.procfs.parsers import Stat
 from ompbind.procfs.reader import read_processes, read_stat
-from ompbind.record import Record
 from ompbind.registry.claims import CLAIM_SUFFIX, WAITING_SUFFIX, open_claim, read_exit
 from ompbind.registry.registry import read_user
 from ompbind.report.text import render_error
@@ -29,19 +28,8 @@ EXAMPLES = (
 
 _HINT = "'ompbind ps' lists live runs"
 
-_START_S = 0.5
-"""Seconds until a run that has just started has a supervisor that other processes find."""
-
-_POLL_S = 0.02
-"""Seconds between two looks at the processes of runs: a pidfd is not possible in each container."""
-
-
-class StoppedRun(Record):
-    """A run that has got SIGTERM: its open claim, which has its exit code in the end, and its process."""
-
-    run: LiveRun
-    claim: int
-    process: Stat
+_START_S = 0.5  # until a run that has just started has a supervisor that other processes find
+_POLL_S = 0.02  # between two looks at the processes of runs: a pidfd is not possible in each container
 
 
 def stop(ctx: click.Context) -> int:
@@ -61,18 +49,25 @@ def stop(ctx: click.Context) -> int:
         named |= dict.fromkeys(found)
     for run in named:
         try:
-            stopped.append(_send(run, live[run]))
+            stopped.append((run, *_send(run, live[run])))
         except InspectError as error:
             write_stderr(render_error(error, read_message_width()))
-    for text in _wait(stopped):
-        write_stdout(text)
-    return int(len(stopped) < len(named))
+    failed, begun = len(stopped) < len(named), time.monotonic()
+    while stopped:
+        for run, claim, process in list(stopped):
+            if has_exited(run.pid, process):
+                stopped.remove((run, claim, process))
+                code = read_exit(claim)
+                how = "has exited" if code is None else f"exited with code {code}"
+                write_stdout(f"run {run.run_id} {how}, {time.monotonic() - begun:.1f} s after SIGTERM")
+        time.sleep(_POLL_S if stopped else 0)
+    return int(failed)
 
 
-def _send(run: LiveRun, path: str) -> StoppedRun:
+def _send(run: LiveRun, path: str) -> tuple[int, Stat]:
     """Send SIGTERM to the supervisor of a run, or to a run that waits, or to a session of bench.
 
-    Raises InspectError.
+    Return its open claim, which has its exit code in the end, and its process. Raises InspectError.
     """
     name = f"run {run.run_id} (pid {run.pid})"
     if run.uid != os.geteuid():  # also for root: another user may write any pid into a claim
@@ -97,23 +92,10 @@ def _send(run: LiveRun, path: str) -> StoppedRun:
         for pid in pids:
             if pid in stats and signal_listed(pid, stats[pid], signal.SIGTERM):
                 print_message(f"stopping {name}")
-                return StoppedRun(run=run, claim=claim, process=process)
+                return claim, process
         time.sleep(_POLL_S)
     hint = "stop its launcher, as with scancel or Ctrl-C, or the process itself"
     raise InspectError(f"{name} has no supervisor: 'ompbind exec' has started it", hint=hint)
-
-
-def _wait(stopped: Sequence[StoppedRun]) -> Iterator[str]:
-    """Wait until runs have exited, and yield how each has exited."""
-    begun, left = time.monotonic(), list(stopped)
-    while left:
-        for each in [each for each in left if has_exited(each.run.pid, each.process)]:
-            left.remove(each)
-            code = read_exit(each.claim)
-            how = "has exited" if code is None else f"exited with code {code}"
-            yield f"run {each.run.run_id} {how}, {time.monotonic() - begun:.1f} s after SIGTERM"
-        if left:
-            time.sleep(_POLL_S)
 
 
 VERB = Verb(

@@ -160,13 +160,13 @@ _NO_OPTIONS = ("--file", "--kill", "--end", "--slow", "--kind", "--plain")
 
 def suggest_verb(word: str, known: Collection[str]) -> str:
     """Return the verb that a word probably means, "" if it is like none."""
-    return "" if word in NO_VERBS else _find_name(word, known, _VERBS)
+    return "" if word in NO_VERBS else _find_name(word.lower(), known, _VERBS)
 
 
 def suggest_word(text: str, known: Collection[str]) -> str:
     """Return the value of an option that the first wrong word of a list probably means, "" for none."""
     wrong = next((word for part in text.split(",") if (word := part.strip()) not in known), "")
-    return _find_name(wrong, known, _WORDS)
+    return _find_name(wrong.lower(), known, _WORDS)
 
 
 def suggest_option(name: str, value: str, known: Collection[str]) -> str:
@@ -203,6 +203,5 @@ def find_removed(name: str) -> str:
 
 
 def _find_name(word: str, known: Collection[str], others: Mapping[str, tuple[str, ...]]) -> str:
-    lower = word.lower()
-    named = (name for name, words in others.items() if name in known and lower in words)
-    return next(named, "") or suggest_name(lower, known)
+    named = (name for name, words in others.items() if name in known and word in words)
+    return next(named, "") or suggest_name(word, known)

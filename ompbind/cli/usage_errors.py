@@ -21,10 +21,10 @@ def explain_usage_error(error: click.UsageError, args: Sequence[str] = ()) -> Op
     command = error.ctx.command_path if error.ctx else " ".join(["ompbind", *verb])
     see_help = f"see '{command} --help'"
     if isinstance(error, click.NoSuchOption):
-        name, _ = _find_typed(error.option_name, args)
+        name, value = _find_typed(error.option_name, args)
         if removed := suggestions.find_removed(name):
             return OptionError(f"the option {name} was removed", hint=removed)
-        hint = _suggest_option(error, args)
+        hint = _suggest_option(error.ctx, name, value, args)
         return OptionError(f"no such option {name!r}", hint=hint or see_help)
     message = error.format_message().strip().removeprefix("Got ").removesuffix(".")  # click writes sentences
     message = message[:1].lower() + message[1:]
@@ -46,26 +46,19 @@ def _find_typed(name: str, args: Sequence[str]) -> tuple[str, str]:
     return name, ""
 
 
-def _suggest_option(error: click.NoSuchOption, args: Sequence[str]) -> str:
+def _suggest_option(ctx: click.Context | None, name: str, value: str, args: Sequence[str]) -> str:
     """Return a hint for an unknown option: what is meant, or which verbs have the option; "" for neither."""
-    name, value = _find_typed(error.option_name, args)
-    verbs = [
-        verb
-        for verb in VERBS
-        if any(name in option.names and verb in option.verbs for option in find_options(verb))
-    ]
-    if error.ctx is None or error.ctx.parent is None:
-        if verbs:
-            typed = next((verb for verb in verbs if verb in args), verbs[0])
-            return f"write options after the verb: 'ompbind {typed} {name}'"
-        meant = suggestions.suggest_option(name, value, ["--help", "--version"])
-        return suggestions.make_hint(meant) if meant else ""
-    params = error.ctx.command.params
+    rows = ((verb, option) for verb in VERBS for option in find_options(verb))
+    verbs = [*dict.fromkeys(verb for verb, row in rows if name in row.names and verb in row.verbs)]
+    if (ctx is None or ctx.parent is None) and verbs:
+        typed = next((verb for verb in verbs if verb in args), verbs[0])
+        return f"write options after the verb: 'ompbind {typed} {name}'"
+    params = ctx.command.params if ctx and ctx.parent else []
     known = ["--help", "--version", *(known for param in params for known in param.opts)]
     if name.startswith("--no"):
         known += [param.reset_name for param in params if isinstance(param, Option)]
     meant = suggestions.suggest_option(name, value, known)
-    if meant == "--version":
+    if meant == "--version" and params:
         return "write --version before the verb: 'ompbind --version'"
     if verbs and not meant.startswith(name) and not suggestions.find_option(name, value, known):
         return f"{name} is an option of {', '.join(verbs)}"
@@ -73,10 +66,8 @@ def _suggest_option(error: click.NoSuchOption, args: Sequence[str]) -> str:
 
 
 def _suggest_verb(args: Sequence[str]) -> str:
-    """Return a hint for an unknown verb: what is meant, or how to start a command of this name."""
     word = args[0] if args else ""
-    meant = suggestions.suggest_verb(word, [*VERBS, "--version"])
-    if meant:
+    if meant := suggestions.suggest_verb(word, [*VERBS, "--version"]):
         return f"did you mean {meant!r}?"
     is_command = word not in suggestions.NO_VERBS and find_file(word, os.environ)
     return f"to start a command, write 'ompbind run -- {word}'" if is_command else ""

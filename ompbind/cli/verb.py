@@ -98,14 +98,8 @@ class Verb(click.Command):
             add_help_option=False,
         )
         self.allow_interspersed_args = "command" not in words
-        self.run = run
-        self.page = page
-        self.examples = examples
-        self.details = details
-        self.words = words
-        self.prints_warnings = prints_warnings
-        self.refuse = refuse
-        self.checks = checks
+        self.run, self.prints_warnings, self.refuse, self.checks = run, prints_warnings, refuse, checks
+        self.page, self.examples, self.details, self.words = page, examples, details, words
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line, and check what its options have to do with each other."""
@@ -226,7 +220,6 @@ class Verb(click.Command):
 def _complete_word(
     complete: Complete | None, ctx: click.Context, param: click.Parameter, text: str
 ) -> list[Any]:
-    """Return completions of a word after the options, without `complete` of the name of a file."""
     if complete is None:
         return [make_completion(text, type="file")]
     return [make_completion(word) for word in complete(text) if word.startswith(text)]
