@@ -20,6 +20,7 @@ from tests.live.conftest import (
     kill_all,
     python_with_torch,
     required,
+    write_program,
 )
 from tests.slurm import DAEMONS, find_free_ports
 
@@ -31,7 +32,6 @@ DIRECTORY = "OMPTEST_NODES"
 """The variable with the directory of the nodes; every process on a node has it."""
 
 ON = f"""\
-#!/bin/sh
 # on NODE COMMAND... runs a command on a node.
 mkdir -p "${DIRECTORY}/runs-$1"
 export {RUNTIME_DIR}="${DIRECTORY}/runs-$1"
@@ -39,7 +39,6 @@ exec unshare --uts -- sh -c 'hostname "$0"; exec "$@"' "$@"
 """
 
 AGENT = f"""\
-#!/bin/sh
 # Stands in for ssh: agent [OPTION...] NODE WORD... joins the words and gives them to a shell on a node.
 while [ "${{1#-}}" != "$1" ]; do shift; done
 node=$1
@@ -48,13 +47,11 @@ exec "${DIRECTORY}/on" "$node" sh -c "$*"
 """
 
 PROLOG = f"""\
-#!/bin/sh
 # Slurm adds the variables that this script prints to the environment of a task.
 echo "export {RUNTIME_DIR}=${DIRECTORY}/runs-$SLURMD_NODENAME"
 """
 
 TOGETHER = f"""\
-#!/bin/sh
 # Run a command once all ranks have started: else PRRTE 3 may never finish (issue 1839 of openpmix/prrte).
 : >"${DIRECTORY}/started-$RANK"
 until [ "$(ls "${DIRECTORY}" | grep -c ^started-)" = "$WORLD_SIZE" ]; do sleep 0.02; done
@@ -80,16 +77,10 @@ class Nodes:
 
     def __init__(self, directory):
         self.directory = directory
-        self.on = self._write("on", ON)
-        self.agent = self._write("agent", AGENT)
-        self.prolog = self._write("prolog", PROLOG)
-        self.together = self._write("together", TOGETHER)
-
-    def _write(self, name, text):
-        path = self.directory / name
-        path.write_text(text)
-        path.chmod(0o755)
-        return str(path)
+        self.on = write_program(directory / "on", ON)
+        self.agent = write_program(directory / "agent", AGENT)
+        self.prolog = write_program(directory / "prolog", PROLOG)
+        self.together = write_program(directory / "together", TOGETHER)
 
     def environment(self, **extra):
         """Return the environment of a launcher, without a directory of live runs: each node has its own."""
@@ -129,7 +120,7 @@ OPEN_MPI = ("--allow-run-as-root", "--host", HOSTS, "-n", str(SIZE))
 
 
 def slurm_commands(nodes, bind):
-    binding = {"none": "none", "core": "cores"}[bind]
+    binding = bind.replace("core", "cores")
     return [[required("srun"), "-N", str(len(NAMES)), "-n", str(SIZE), f"--cpu-bind={binding}"]]
 
 

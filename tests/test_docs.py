@@ -6,7 +6,6 @@ import shlex
 import subprocess
 import tempfile
 from contextlib import suppress
-from functools import cache
 from itertools import takewhile
 from pathlib import Path
 
@@ -28,14 +27,7 @@ KNOWN = "|".join(VERBS)
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.S)
 
 
-@cache
-def blocks(kind):
-    return [
-        (page.name, text)
-        for page in PAGES
-        for found, text in BLOCK.findall(page.read_text())
-        if found == kind
-    ]
+BLOCKS = [(page.name, kind, text) for page in PAGES for kind, text in BLOCK.findall(page.read_text())]
 
 
 sessions = load_script("docs/sessions.py")
@@ -49,14 +41,12 @@ def home(request):
         yield sessions.make_home(Path(made), request.param)
 
 
-RUN = [
-    pytest.param(page, text, id=f"{page.name}-{number}")
-    for number, (page, reason, text) in enumerate(SESSIONS)
-    if not reason
-]
+RUN = [(page, text) for page, reason, text in SESSIONS if not reason]
 
 
-@pytest.mark.parametrize(("home", "text"), RUN, indirect=["home"])
+@pytest.mark.parametrize(
+    ("home", "text"), RUN, indirect=["home"], ids=lambda value: getattr(value, "name", "")
+)
 def test_sessions_print_what_the_page_shows(home, text):
     assert text.startswith("$ "), "no command: use the language sh or text"
     if "ompbind run" in text:
@@ -77,13 +67,11 @@ def test_few_sessions_are_recorded_and_every_session_is_a_console_block():
 
 def command_lines():
     """Yield (page, command line) for each command of ompbind in a page or a help text."""
-    for kind in ("sh", "bash", "zsh", "fish", "console", "text"):
-        for page, text in blocks(kind):
-            for line in re.sub(r"\\\n *", "", text).splitlines():
-                found = re.search(rf"\bompbind ({KNOWN})\b[^\"#>]*", line)
-                shown = kind not in ("console", "text") or line.startswith("$ ")
-                if found and shown:
-                    yield page, command_of(found)
+    for page, kind, text in BLOCKS:
+        for line in re.sub(r"\\\n *", "", text).splitlines():
+            found = re.search(rf"\bompbind ({KNOWN})\b[^\"#>]*", line)
+            if found and (kind in ("sh", "bash", "zsh", "fish") or line.startswith("$ ")):
+                yield page, command_of(found)
     for verb in VERBS:
         for _, line in load_verb(verb).examples:
             yield verb, command_of(re.search(rf"ompbind ({KNOWN})\b[^\"]*", line))
@@ -96,7 +84,7 @@ def command_of(found):
 
 
 PLANNED = [
-    pytest.param(ROOT / f"docs/{'configuration' if '--preset' in line else 'running'}.md", line, id=line)
+    (ROOT / f"docs/{'configuration' if '--preset' in line else 'running'}.md", line)
     for verb in ("run", "plan", "topo")
     for _, line in load_verb(verb).examples
     if not line.startswith("srun")
@@ -118,9 +106,9 @@ def presets(tmp_path, monkeypatch, request):
     path = tmp_path / "ompbind/ompbind.toml"
     path.parent.mkdir()
     pages = {"configuration.md", request.node.callspec.params["page"]}
-    shown = [text for page, text in blocks("toml") if page in pages]
-    presets = next(text for page, text in blocks("toml") if page == "configuration.md")
-    path.write_text("".join([presets, *(text for text in shown if "[group." in text)]))
+    tables = [(page, text) for page, kind, text in BLOCKS if kind == "toml" and page in pages]
+    presets = next(text for page, text in tables if page == "configuration.md")
+    path.write_text("".join([presets, *(text for _, text in tables if "[group." in text)]))
     path.chmod(0o644)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
