@@ -40,9 +40,6 @@ SHELL = {
         137, "rank 0 .* by SIGKILL"),
     "terminates the supervisor": (
         "-n 2", "kill $PPID; sleep 300", 143, "stopping ranks? .* with SIGTERM"),
-    "kills the supervisor": (
-        "-n 2", "setsid sleep 300 & sleep 300 & [ $RANK = 1 ] && sleep 0.1 && kill -9 $PPID; sleep 300",
-        125, r"the supervisor \(pid [0-9]+\) was killed by SIGKILL"),
 }  # fmt: skip
 """Options, the script of all ranks, the exit code of the run, and patterns that its messages match.
 
@@ -69,8 +66,6 @@ def fork(work):
         os._exit(0)
 def sleep():
     time.sleep(300)
-def foreground(supervisor=os.getppid()):
-    return int(open(f"/proc/{supervisor}/stat").read().rpartition(")")[2].split()[1])
 """
 """The first lines of the ranks below, which do things that no shell can."""
 
@@ -116,11 +111,6 @@ PYTHON_RANKS = {
     "a burst of daemons that ignore signals": (
         "--grace 0.3", f"{BOMB}ignore_signals(); fork(lambda: (os.setsid(), burst()))\nsys.exit(6)", 6),
     "a chain of daemons": ("--grace 0.3", CHAIN, 0),
-    "interrupts the foreground process": (
-        "-n 2", "signal.signal(2, 0)\nwrite(rank)\nif rank: wait('0'); os.kill(foreground(), 2)\nsleep()",
-        130),
-    "kills the foreground process": ("-n 2", "if rank: os.kill(foreground(), 9)\nsleep()", -9),
-    "kills both processes": ("", "os.kill(foreground(), 9); os.kill(os.getppid(), 9)", -9),
 }  # fmt: skip
 
 
@@ -129,12 +119,7 @@ PYTHON_RANKS = {
 def test_a_run_with_such_ranks_ends_and_leaves_nothing(scene, name):
     options, script, expected, *patterns = {**SHELL, **PYTHON_RANKS}[name]
     command = ("sh", "-c", script) if name in SHELL else (*PYTHON, f"{FORGE}{script}")
-    process = scene.begin(*options.split(), *scene.command(*command))
-    if expected == -9:
-        assert process.wait(20) == -9
-        scene.check_nothing_left("the exit of the foreground process")
-        return
-    code, messages, _ = scene.end(process)
+    code, messages, _ = scene.run(*options.split(), *scene.command(*command))
     assert code == expected, messages
     assert not [pattern for pattern in patterns if not re.search(pattern, messages)], messages
 
