@@ -1,6 +1,7 @@
 """Fixtures of the tests that start real processes."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -58,15 +59,11 @@ def claims(tmp_path_factory, monkeypatch):
 
 def clean_environment(**extra):
     """Return the environment without variables of this test run, or of a run around it."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("OMP", "KMP", "GOMP", "SLURM", "PMI", "FLUX", "COVERAGE_PROCESS"))
-        and not name.startswith(("CUDA_", "ROCR_", "HIP_", "GPU_DEVICE_", "ZE_", "NVIDIA_VISIBLE_"))
-        and not name.endswith("_NUM_THREADS")
-    }
-    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "COLUMNS", "PS1"):
-        kept.pop(name, None)
+    others = """
+        (OMP|KMP|GOMP|SLURM|PMI|FLUX|COVERAGE_PROCESS|CUDA_|ROCR_|HIP_|GPU_DEVICE_|ZE_|NVIDIA_VISIBLE_).*
+        |.*_NUM_THREADS|(LOCAL_)?(RANK|WORLD_SIZE)|COLUMNS|PS1
+    """
+    kept = {name: os.environ[name] for name in os.environ if not re.fullmatch(others, name, re.X)}
     path = f"{Path(OMPBIND).parent}:{kept['PATH']}"
     return {**kept, RUNTIME_DIR: os.environ[RUNTIME_DIR], "PATH": path, **extra}
 
@@ -148,10 +145,10 @@ while True:
 @pytest.fixture(scope="session")
 def stranger_process(tmp_path_factory):
     path = tmp_path_factory.mktemp("stranger") / "output"
-    command = [sys.executable, "-I", "-S", "-c", STRANGER, "ompbind", "run", "-n", "2", "--", "sleep", "300"]
-    env = {**os.environ, "OMPBIND_RUN_ID": "of-a-stranger", "OMPBIND_RANK": "0"}
+    command = (sys.executable, "-I", "-S", "-c", STRANGER, "ompbind", "run", "-n", "2", "--", "sleep", "300")
+    env = {"OMPBIND_RUN_ID": "of-a-stranger", "OMPBIND_RANK": "0"}
     with path.open("w") as file:
-        process = subprocess.Popen(command, env=env, stdout=file, stdin=subprocess.DEVNULL, process_group=0)
+        process = start_program(*command, env=env, stdout=file, stderr=None, process_group=0)
     wait_until(lambda: path.read_text() == "up\n", "the stranger runs")
     yield process, path
     process.kill()
@@ -186,18 +183,16 @@ def state_of(pid):
 
 def is_alive(pid):
     """Return whether a process runs; a zombie does not."""
-    try:
+    with suppress(OSError):
         return state_of(pid) not in "ZX"
-    except OSError:
-        return False
+    return False
 
 
 def children_of(pid):
     """Return the children of a process with one thread."""
-    try:
+    with suppress(OSError):
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
+    return []
 
 
 def supervisor_of(process):
@@ -283,61 +278,57 @@ def need_libgomp():
 def python_with_torch():
     """Return a Python with torch, ours or the system's; without any, the test is skipped, or fails in CI."""
     code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
-    for path in (sys.executable, "/usr/bin/python3"):
-        if Path(path).exists() and subprocess.run([path, "-c", code], timeout=60).returncode == 0:
+    for path in filter(os.path.exists, (sys.executable, "/usr/bin/python3")):
+        if subprocess.run([path, "-c", code], timeout=60).returncode == 0:
             return path
     return skip_without("torch", "pip install torch")
 
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory):
-    path = tmp_path_factory.mktemp("lib") / "libtcmalloc.so.4"
-    command = [required("gcc"), "-shared", "-o", str(path), "-x", "c", "-"]
-    subprocess.run(command, input="int ompbind_was_here;", text=True, check=True, timeout=60)
-    return str(path)
-
-
-QUOTA_FILES = {"/sys/fs/cgroup/cpu": ("cpu.cfs_quota_us", "{}"), "/sys/fs/cgroup": ("cpu.max", "{} 100000")}
-"""Parent directories for a cgroup with a CPU quota, of version 1 and of version 2, and how it is written."""
+    path = str(tmp_path_factory.mktemp("lib") / "libtcmalloc.so.4")
+    command = [required("gcc"), "-shared", "-o", path, "-x", "c", "-"]
+    subprocess.run(command, input=b"int was_here;", check=True)
+    return path
 
 
 @pytest.fixture
-def quota():
-    """Return a function: a number of CPUs → the words before a command that runs it with this quota."""
+def cgroup():
+    """Return a function that makes a cgroup below the first parent where it has a file, and writes the file.
+
+    Its argument has the name and the text of the file by parent. It returns the directory, and the words
+    before a command that runs it in the cgroup.
+    """
     made = []
 
-    def make(cpus):
-        made.append(make_cgroup({top: name for top, (name, _) in QUOTA_FILES.items()}, len(made)))
-        name, form = QUOTA_FILES[str(made[-1].parent)]
-        (made[-1] / name).write_text(form.format(int(cpus * 100_000)))
-        return enter_cgroup(made[-1])
+    def make(files):
+        for top, (name, text) in files.items():
+            directory = Path(top) / f"ompbind-test-{os.getpid()}"
+            with suppress(OSError):
+                directory.mkdir()
+                made.append(directory)
+            if (directory / name).exists():  # else no cgroup, or without this controller
+                (directory / name).write_text(text)
+                return directory, ["sh", "-c", f'echo $$ >{directory}/cgroup.procs; exec "$@"', "sh"]
+        return pytest.skip(f"needs a cgroup with {name}, which takes root")
 
     yield make
     for directory in made:
-        remove_cgroup(directory)
+        procs = directory / "cgroup.procs"
+        wait_until(lambda at=procs: not at.exists() or not at.read_text(), "the cgroup is empty")
+        directory.rmdir()
 
 
-def make_cgroup(files, number=0):
-    """Make a cgroup below the first parent where it has a file, and return it; `files` has them by parent."""
-    for top, name in files.items():
-        directory = Path(top) / f"ompbind-test-{os.getpid()}-{number}"
-        try:
-            directory.mkdir()
-        except OSError:
-            continue
-        if (directory / name).exists():
-            return directory
-        directory.rmdir()  # no cgroup, or without this controller
-    return pytest.skip(f"needs a cgroup with {' or '.join({*files.values()})}, which takes root")
+@pytest.fixture
+def quota(cgroup):
+    """Return a function: a number of CPUs → the words before a command that runs it with this quota."""
 
+    def make(cpus):
+        us = str(int(cpus * 100_000))
+        one, two = ("cpu.cfs_quota_us", us), ("cpu.max", f"{us} 100000")  # by version of cgroups
+        return cgroup({"/sys/fs/cgroup/cpu": one, "/sys/fs/cgroup": two})[1]
 
-def enter_cgroup(directory):
-    return ["sh", "-c", f'echo $$ >{directory}/cgroup.procs; exec "$@"', "sh"]
-
-
-def remove_cgroup(directory):
-    wait_until(lambda: not (directory / "cgroup.procs").read_text(), "the cgroup is empty")
-    directory.rmdir()
+    return make
 
 
 def start_in_terminal(command, env):
@@ -369,9 +360,7 @@ def open_terminals(kind):
 
     yield open_
     for terminal in opened:
-        try:
+        with suppress(ProcessLookupError, ChildProcessError):
             os.kill(terminal.pid, signal.SIGKILL)
             os.waitpid(terminal.pid, 0)
-        except (ProcessLookupError, ChildProcessError):
-            pass
         os.close(terminal.master)

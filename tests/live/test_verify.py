@@ -19,17 +19,7 @@ from ompbind.execution.verification import finish_verification, sample_affinitie
 from ompbind.inspection.diagnosis import ExpectedBinding
 from ompbind.openmp.binding import Bind
 from ompbind.procfs.reader import list_threads, read_memory_policy
-from tests.live.conftest import (
-    enter_cgroup,
-    is_alive,
-    make_cgroup,
-    one_line,
-    ranks_of,
-    remove_cgroup,
-    required,
-    two_cpus,
-    wait_until,
-)
+from tests.live.conftest import is_alive, one_line, ranks_of, required, two_cpus, wait_until
 
 LIMIT = ("--timeout", "30")
 """For runs whose test waits for a line that may not come."""
@@ -426,13 +416,12 @@ def test_a_thread_that_starts_between_two_samples_is_seen(make_child):
 
 
 @pytest.fixture
-def cpuset():
+def cpuset(cgroup):
     """A cpuset with two CPUs: its directory, and the words before a command that runs in it."""
-    directory = make_cgroup(dict.fromkeys(("/sys/fs/cgroup/cpuset", "/sys/fs/cgroup"), "cpuset.cpus"))
+    file = ("cpuset.cpus", ",".join(map(str, two_cpus())))
+    directory, before = cgroup(dict.fromkeys(("/sys/fs/cgroup/cpuset", "/sys/fs/cgroup"), file))
     (directory / "cpuset.mems").write_text(Path("/sys/devices/system/node/has_memory").read_text())
-    (directory / "cpuset.cpus").write_text(",".join(map(str, two_cpus())))
-    yield directory, enter_cgroup(directory)
-    remove_cgroup(directory)
+    return directory, before
 
 
 def test_a_cpuset_that_changes_is_named(cpuset, start, ompbind):
