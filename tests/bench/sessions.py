@@ -1,4 +1,7 @@
-"""Sessions as data: candidates with fixed factors on their times, and simple conclusions."""
+"""Sessions as data: candidates with fixed factors on their times, and simple conclusions.
+
+`make_run` and `find_next` stand for ranks and statistics: runs take no time, and five rounds decide.
+"""
 
 from random import Random
 
@@ -10,6 +13,7 @@ from ompbind.bench.records import (
     Hardware,
     Kind,
     Metric,
+    NextRound,
     Refusal,
     Remark,
     Rules,
@@ -17,71 +21,80 @@ from ompbind.bench.records import (
     Session,
     Status,
     Verification,
-)
+)  # fmt: skip
+from ompbind.bench.run_candidate import CandidateStart
+from ompbind.commands.environment import RunSpec
 from ompbind.cpuset import count
 
-COMMAND = ("python", "serve.py", "--name", "two words")
 HARDWARE = Hardware(hostname="node1", processor="EPYC 9654", allowed="0-15", digest="0" * 64)
+NAMES = ("unbound", "default", "smt=2")
+ROUNDS = 5
+KINDS = {"unbound": Kind.UNBOUND, "default": Kind.DEFAULT}
 
 
-def make_candidate(name, **fields):
-    kinds = {"unbound": Kind.UNBOUND, "default": Kind.DEFAULT}
-    kind = kinds.get(name.rpartition(", ")[2], Kind.VARIED)
-    known = {"kind": kind, "ranks": 1} | fields
-    ranks = known["ranks"]
+def make_candidate(name, ranks=1, **fields):
+    kind = KINDS.get(name.rpartition(", ")[2], Kind.VARIED)
+    known = {"name": name, "kind": kind, "ranks": ranks}
     if kind is not Kind.UNBOUND:
         choices = tuple(tuple(part.split("=", 1)) for part in name.split(", ") if "=" in part)
-        words = tuple(f"--{key}={value}" for key, value in choices)
-        known = {
-            "choices": choices,
-            "options": (*(("-n", str(ranks)) if ranks > 1 else ()), *words),
-            "cpus": tuple(f"{i}-{i + 3}" for i in range(0, 4 * ranks, 4)),
-            "threads": 4,
-        } | known
-    return Candidate(name=name, **known)
+        number = ("-n", str(ranks)) if ranks > 1 else ()
+        known |= {
+            "choices": choices, "options": (*number, *(f"--{key}={value}" for key, value in choices)),
+            "cpus": tuple(f"{i}-{i + 3}" for i in range(0, 4 * ranks, 4)), "threads": 4,
+        }  # fmt: skip
+    return Candidate(**known | fields)
 
 
-def make_run(name, number, value, **fields):
-    """A run whose first metric is `value`; several values for several metrics."""
-    values = value if isinstance(value, tuple) else (value,)
+def make_session(factors=None, *, rounds=12, base=1.4, noise=0.02, seed=1, **fields):
+    """A session in which each candidate has base * factor as its value, with noise.
+
+    `factors` maps names or candidates to factors, and `rounds` rounds follow after a warm-up; without factors
+    the session has three candidates and no run.
+    """
+    random = Random(seed)
+    candidates = [each if isinstance(each, Candidate) else make_candidate(each) for each in factors or NAMES]
+    runs = []
+    for number in range(rounds + 1 if factors else 0):
+        for candidate, factor in zip(candidates, factors.values(), strict=True):
+            value = base * factor * (1 + random.gauss(0, noise))
+            runs.append(make_timed_run(candidate.name, len(runs), value, round=number))
     known = {
-        "round": number + 1,
-        "started": 1_700_000_000.0 + 2 * number,
-        "values": values,
-        "wall_s": values[:1],
-        "user_s": 3.5 * sum(values[:1]),
-        "system_s": 0.1,
-        "max_rss_bytes": 300 << 20,
-        "forced_switches": 12,
-        "verification": Verification.VERIFIED,
-        "exit_codes": (0,),
-    }
+        "version": "1.2.3", "started": 1_700_000_000.0, "hardware": HARDWARE, "rules": Rules(seed=7),
+        "command": ("python", "serve.py", "--name", "two words"),
+        "candidates": tuple(each.replace(digest=f"digest of {each.name}") for each in candidates),
+        "runs": tuple(runs), "ended": "decided after 12 rounds" if factors else "",
+    }  # fmt: skip
+    return Session(**known | fields)
+
+
+def make_timed_run(name, number, value, **fields):
+    known = {
+        "round": number + 1, "started": 1_700_000_000.0 + 2 * number, "values": (value,), "wall_s": (value,),
+        "user_s": 3.5 * value, "system_s": 0.1, "max_rss_bytes": 300 << 20, "forced_switches": 12,
+        "verification": Verification.VERIFIED, "exit_codes": (0,),
+    }  # fmt: skip
     return Run(candidate=name, number=number, **known | fields)
 
 
-def make_session(factors, *, rounds=12, base=1.4, noise=0.02, seed=1, **fields):
-    """A session in which each candidate has base * factor as its value, with noise.
+def make_run(start, number, round_number):
+    seconds = 1.0 + number / 100
+    wall_s = (seconds, seconds / 2)
+    return make_timed_run(start.candidate.name, number, seconds, round=round_number, wall_s=wall_s)
 
-    `factors` maps names or candidates to factors. `rounds` rounds follow after a warm-up.
-    """
-    random = Random(seed)
-    candidates = [item if isinstance(item, Candidate) else make_candidate(item) for item in factors]
-    values = dict(zip([candidate.name for candidate in candidates], factors.values(), strict=True))
-    runs = []
-    for number in range(rounds + 1):
-        for candidate in candidates:
-            value = base * values[candidate.name] * (1 + random.gauss(0, noise))
-            runs.append(make_run(candidate.name, len(runs), value, round=number))
-    known = {
-        "version": "1.2.3",
-        "started": 1_700_000_000.0,
-        "hardware": HARDWARE,
-        "command": COMMAND,
-        "candidates": tuple(candidates),
-        "runs": tuple(runs),
-        "ended": "decided after 12 rounds",
-    }
-    return Session(**known | fields)
+
+def make_starts(session):
+    spec = RunSpec(run_id="fake", argv=session.command, base={})
+    return [CandidateStart(candidate=each, plan=None, spec=spec, commands=()) for each in session.candidates]
+
+
+def find_next(session, decided_after=ROUNDS):
+    """Decide after some rounds; the rest of a round that was stopped comes first."""
+    rounds, started = divmod(len(session.runs), len(session.candidates))
+    if rounds > decided_after:
+        return NextRound(round=rounds, candidates=(), ended="decided")
+    ran = {run.candidate for run in session.runs[len(session.runs) - started :]}
+    names = tuple(candidate.name for candidate in session.candidates if candidate.name not in ran)
+    return NextRound(round=rounds, candidates=names)
 
 
 def make_conclusion(session, choices=None, remarks=(), **changed):
@@ -110,36 +123,26 @@ TWO_METRICS = (
 
 def make_usual_session(**fields):
     """A session with each kind of candidate, a refusal and remarks, and its conclusion."""
-    session = make_session(
-        {
-            "unbound": 1.0,
-            make_candidate("default", same=("smt=1",)): 0.9,
-            "strategy=spread": 0.87,
-            "bind=thread": 0.995,
-            "smt=2": 1.25,
-            "mask=0-1|2-3;4": 1.6,
-            "preload=tcmalloc": 1.0,
-        },
-        **{"refusals": (Refusal(name="ranks=99", reason="99 ranks need 99 CPUs, 16 are allowed"),)} | fields,
-    )
-    failed = make_run(
-        "preload=tcmalloc", 5, (), status=Status.FAILED, exit_codes=(1,),
-        reason="exit code 1: cannot load \x1b[31mtcmalloc\x1b[0m", wall_s=(0.1,), round=1,
+    factors = {
+        "unbound": 1.0, make_candidate("default", same=("smt=1",)): 0.9, "strategy=spread": 0.87,
+        "bind=thread": 0.995, "smt=2": 1.25, "mask=0-1|2-3;4": 1.6, "preload=tcmalloc": 1.0,
+    }  # fmt: skip
+    refusals = (Refusal(name="ranks=99", reason="99 ranks need 99 CPUs, 16 are allowed"),)
+    session = make_session(factors, **{"refusals": refusals} | fields)
+    failed = make_timed_run(
+        "preload=tcmalloc", 5, 0.1, status=Status.FAILED, exit_codes=(1,), values=(), round=1,
+        reason="exit code 1: cannot load \x1b[31mtcmalloc\x1b[0m",
     )  # fmt: skip
     kept = tuple(run for run in session.runs if run.candidate != "preload=tcmalloc")
     session = session.replace(runs=(*kept, failed))
     remark = Remark(code="outliers", text="2 of 12 times are 30 % longer than the median", candidate="smt=2")
-    conclusion = make_conclusion(
-        session,
-        {"strategy=spread": ComparisonResult.BEST},
-        (remark,),
-        **{
-            "mask=0-1|2-3;4": {"result": ComparisonResult.DROPPED, "reason": "lost 4 of 4 rounds to default"},
-            "bind=thread": {"result": ComparisonResult.UNKNOWN, "more_rounds": 24, "reason": ""},
-            "preload=tcmalloc": {"result": ComparisonResult.DISQUALIFIED, "reason": failed.reason},
-        },
-    )
-    return session, conclusion
+    changed = {
+        "mask=0-1|2-3;4": {"result": ComparisonResult.DROPPED, "reason": "lost 4 of 4 rounds to default"},
+        "bind=thread": {"result": ComparisonResult.UNKNOWN, "more_rounds": 24, "reason": ""},
+        "preload=tcmalloc": {"result": ComparisonResult.DISQUALIFIED, "reason": failed.reason},
+    }
+    choices = {"strategy=spread": ComparisonResult.BEST}
+    return session, make_conclusion(session, choices, (remark,), **changed)
 
 
 def make_scaling_session(**fields):

@@ -1,4 +1,4 @@
-"""The main loop of a session: order, budget, interrupts, errors, and what is left and best so far."""
+"""The main loop of a session: order, budget, interrupts, errors, and what is shown."""
 
 import signal
 
@@ -9,52 +9,58 @@ from ompbind.bench.results import DROP, ENDED, RUN
 from ompbind.bench.run_candidate import catch_interrupts
 from ompbind.bench.session import SessionLoop, make_order
 from ompbind.errors import LaunchError
-from tests.bench.fakes import NAMES, ROUNDS, find_next, make_run, make_session, make_starts
+from tests.bench.sessions import NAMES, ROUNDS, find_next, make_run, make_session, make_starts
 
 
-def run(session, start=make_run, budget_s=None, decide=find_next, save=None):
-    """Return the end of a session, the saved events, and what was shown: candidates and events."""
+def run(session, start=make_run, budget_s=None, decide=find_next, save=lambda count: None):
+    """Return the loop that has run a session, the saved events, and what was shown: candidates and events."""
     saved, shown = [], ([], [])
 
     def save_event(event):
-        if save:
-            save(len(saved))
+        save(len(saved))
         saved.append(event)
 
     loop = SessionLoop(
-        session,
-        make_starts(session),
-        start,
-        save_event,
-        show_start=lambda *start: shown[0].append(start[2]),
-        show_event=shown[1].append,
-        find_next=decide,
-    )
+        session, make_starts(session), start, save_event, find_next=decide,
+        show_start=lambda *start: shown[0].append(start[2]), show_event=shown[1].append,
+    )  # fmt: skip
     with catch_interrupts() as loop.arrived:
         loop.run(budget_s)
     return loop, saved, shown
 
 
-def before_run(at, act):
-    """A function that makes runs, and acts before the one with a number."""
+def before(at, act):
+    """A function that makes runs, and acts before the one with a number or of a candidate."""
 
     def start(candidate, number, round_number):
-        if number == at:
+        if at in (number, candidate.candidate.name):
             act()
         return make_run(candidate, number, round_number)
 
     return start
 
 
+def at_event(at, act):
+    return lambda count: act() if count == at else None
+
+
+def fail(message="disk full"):
+    raise LaunchError(message)
+
+
+def kinds(saved):
+    return [event["event"] for event in saved]
+
+
 def test_runs_each_candidate_once_per_round_and_saves_each_run():
-    end, saved, shown = run(make_session())
-    assert (end.session.ended, end.error) == ("decided", None)
-    runs = end.session.runs
+    loop, saved, shown = run(make_session())
+    runs = loop.session.runs
+    assert (loop.session.ended, loop.error) == ("decided", None)
     assert [each.number for each in runs] == list(range(3 * (ROUNDS + 1)))
-    assert [each.round for each in runs[:4]] == [0, 0, 0, 1]
     for number in range(ROUNDS + 1):
-        assert {each.candidate for each in runs if each.round == number} == set(NAMES)
-    assert [event["event"] for event in saved] == [RUN] * len(runs) + [ENDED]
+        own = runs[3 * number : 3 * number + 3]
+        assert ({each.candidate for each in own}, {each.round for each in own}) == ({*NAMES}, {number})
+    assert kinds(saved) == [RUN] * len(runs) + [ENDED]
     assert shown == ([each.candidate for each in runs], saved)
 
 
@@ -70,9 +76,9 @@ def test_the_order_is_random_and_depends_on_the_seed_alone():
 @pytest.mark.parametrize("stop_after", [0, 1, 8, 18])
 def test_a_resumed_session_continues_exactly(stop_after):
     whole = run(make_session())[0].session
-    end, saved, _ = run(whole.replace(runs=whole.runs[:stop_after], ended=""))
-    assert end.session == whole
-    assert len([event for event in saved if event["event"] == RUN]) == len(whole.runs) - stop_after
+    loop, saved, _ = run(whole.replace(runs=whole.runs[:stop_after], ended=""))
+    assert loop.session == whole
+    assert kinds(saved).count(RUN) == len(whole.runs) - stop_after
 
 
 def test_a_candidate_that_leaves_is_an_event_and_a_finished_session_adds_none():
@@ -80,10 +86,9 @@ def test_a_candidate_that_leaves_is_an_event_and_a_finished_session_adds_none():
         dropped = (("smt=2", "slow"),) if len(session.runs) in (6, 18) else ()
         return find_next(session).replace(dropped=dropped)
 
-    end, saved, _ = run(make_session(), decide=decide)
-    events = [event["event"] for event in saved]
-    assert [at for at, event in enumerate(events) if event == DROP] == [6, 19]
-    assert run(end.session, decide=decide)[1] == []
+    loop, saved, _ = run(make_session(), decide=decide)
+    assert [at for at, kind in enumerate(kinds(saved)) if kind == DROP] == [6, 19]
+    assert run(loop.session, decide=decide)[1] == []
 
 
 @pytest.mark.parametrize(("budget_s", "rounds"), [(0.0, 0), (3.3, 1), (1000.0, ROUNDS)])
@@ -96,58 +101,38 @@ def test_stops_before_a_round_that_would_exceed_the_budget(budget_s, rounds, mon
         now[0] += max(made.wall_s) if round_number else 0.0
         return made
 
-    end, saved, _ = run(make_session(), start=start, budget_s=budget_s)
-    assert len(end.session.runs) == 3 * (rounds + 1)
-    assert saved[-1]["reason"] == end.session.ended
-    assert (f"budget of {budget_s:g} s" in end.session.ended) == (rounds < ROUNDS)
+    loop, saved, _ = run(make_session(), start=start, budget_s=budget_s)
+    assert len(loop.session.runs) == 3 * (rounds + 1)
+    assert saved[-1]["reason"] == loop.session.ended
+    assert (f"budget of {budget_s:g} s" in loop.session.ended) == (rounds < ROUNDS)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_a_signal_during_a_run_keeps_the_runs_before(number):
-    before = signal.getsignal(number)
-    end, saved, _ = run(make_session(), start=before_run(5, lambda: signal.raise_signal(number)))
-    assert end.arrived == [number]
-    assert (end.session.ended, len(end.session.runs), end.error) == ("interrupted", 5, None)
-    assert [event["event"] for event in saved] == [RUN] * 5 + [ENDED]
-    assert signal.getsignal(number) is before
-
-
-def test_a_signal_while_a_run_is_saved_comes_after_it():
+@pytest.mark.parametrize("saving", [False, True])
+def test_a_signal_keeps_the_runs_before_and_the_run_that_is_saved(number, saving):
     """Memory and the results file have the same runs."""
-
-    def save(count):
-        if count == 4:
-            signal.raise_signal(signal.SIGTERM)  # of this thread: pytest-xdist has others
-
-    end, saved, _ = run(make_session(), save=save)
-    assert len(end.session.runs) == 5
-    assert [event["event"] for event in saved] == [RUN] * 5 + [ENDED]
+    handler = signal.getsignal(number)
+    act = lambda: signal.raise_signal(number)  # noqa: E731 - of this thread: pytest-xdist has others
+    acting = {"save": at_event(4, act)} if saving else {"start": before(5, act)}
+    loop, saved, _ = run(make_session(), **acting)
+    assert loop.arrived == [number]
+    assert (loop.session.ended, len(loop.session.runs), loop.error) == ("interrupted", 5, None)
+    assert kinds(saved) == [RUN] * 5 + [ENDED]
+    assert signal.getsignal(number) is handler
 
 
 def test_a_candidate_that_cannot_start_has_failed():
-    def start(candidate, number, round_number):
-        if candidate.candidate.name == "smt=2":
-            raise LaunchError("no such command")
-        return make_run(candidate, number, round_number)
-
-    end, _, _ = run(make_session(), start=start)
-    failed = [each for each in end.session.runs if each.candidate == "smt=2"]
+    loop, _, _ = run(make_session(), start=before("smt=2", lambda: fail("no such command")))
+    failed = [each for each in loop.session.runs if each.candidate == "smt=2"]
     assert {(each.status, each.reason) for each in failed} == {(Status.FAILED, "no such command")}
-    assert end.session.ended == "decided"
+    assert loop.session.ended == "decided"
 
 
-def test_an_error_of_the_session_keeps_the_runs_before():
-    end, saved, _ = run(make_session(), start=before_run(7, lambda: 1 / 0))
-    assert isinstance(end.error, ZeroDivisionError)
-    assert len(end.session.runs) == 7
-    assert "division by zero" in end.session.ended
+def test_an_error_stops_the_session_and_keeps_the_runs_before():
+    loop, saved, _ = run(make_session(), start=before(7, lambda: 1 / 0))
+    assert isinstance(loop.error, ZeroDivisionError)
+    assert len(loop.session.runs) == 7
+    assert "division by zero" in loop.session.ended
     assert saved[-1]["event"] == ENDED
-
-
-def test_a_results_file_that_cannot_be_written_stops_the_session():
-    def save(count):
-        if count == 3:
-            raise LaunchError("disk full")
-
-    end, _, _ = run(make_session(), save=save)
-    assert (end.error.message, len(end.session.runs)) == ("disk full", 4)
+    loop, _, _ = run(make_session(), save=at_event(3, fail))
+    assert (loop.error.message, len(loop.session.runs)) == ("disk full", 4)

@@ -18,7 +18,7 @@ import os, signal, sys, threading
 from ompbind.bench.run_candidate import catch_interrupts
 from ompbind.bench.session import SessionLoop
 from ompbind.bench.progress import open_progress
-from tests.bench.fakes import *
+from tests.bench.sessions import *
 
 stop, quiet = int(sys.argv[1]), sys.argv[2:] == ['--quiet']
 

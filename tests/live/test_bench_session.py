@@ -15,7 +15,7 @@ import pytest
 from ompbind.bench.records import Status
 from ompbind.bench.results import open_results, parse_session, read_results
 from ompbind.bench.session import SessionLoop
-from tests.bench.fakes import find_next, make_run, make_session, make_starts
+from tests.bench.sessions import find_next, make_run, make_session, make_starts
 from tests.live.conftest import OMPBIND, clean_environment, start_in_terminal, wait_until
 from tests.long import rounds
 
