@@ -13,18 +13,10 @@ from ompbind.bench.decision import conclude
 from ompbind.bench.records import ComparisonResult, Metric, Rules, Status
 from ompbind.bench.table import join_command, make_scale, render_bench
 from ompbind.report.text import Screen, count_columns
-from tests.bench.sessions import (
-    HARDWARE,
-    TWO_METRICS,
-    make_candidate,
-    make_conclusion,
-    make_scaling_session,
-    make_session,
-    make_usual_session,
-)
+from tests.bench import sessions
+from tests.bench.sessions import HARDWARE, TWO_METRICS, make_session, make_usual_session
 
 R = ComparisonResult
-WIDTHS = [60, 80, 160]
 
 AT_80 = """\
 command: python serve.py --name 'two words'
@@ -63,15 +55,15 @@ def longest(text):
 
 
 def render(session, conclusion=None, **screen):
-    return render_bench(session, conclusion or make_conclusion(session), Screen(**screen))
+    return render_bench(session, conclusion or sessions.make_conclusion(session), Screen(**screen))
 
 
 def test_the_table_at_80_columns():
     assert render(*make_usual_session(), width=80) == AT_80
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("make", [make_usual_session, make_scaling_session])
+@pytest.mark.parametrize("width", [60, 80, 160])
+@pytest.mark.parametrize("make", [make_usual_session, sessions.make_scaling_session])
 def test_every_width_fits(make, width):
     session, conclusion = make()
     names = [f"metric-{number}" for number in range(8)]
@@ -84,18 +76,14 @@ def test_every_width_fits(make, width):
     assert [text.count(name) for name in names] == [len(conclusion.groups)] * 8
 
 
-def test_without_box_characters_all_is_ascii():
-    session, conclusion = make_usual_session(command=("python", "größe.py"))
-    text = render(session, conclusion, is_unicode=False)
-    assert text.isascii()
-    assert text.splitlines()[-1].split(" -- ")[1] == r"python $'gr\303\266\303\237e.py'"
-
-
-def test_text_of_programs_cannot_control_the_terminal():
+def test_text_of_programs_cannot_control_the_terminal_and_can_be_ascii():
     evil = "\x1b]0;title\x07\x1b[2J\r"
     hardware = HARDWARE.replace(processor=evil)
-    text = render(*make_usual_session(command=("python", evil), ended=evil, hardware=hardware))
+    fields = {"command": ("python", "größe.py", evil), "ended": evil, "hardware": hardware}
+    text = render(*make_usual_session(**fields), is_unicode=False)
+    assert text.isascii()
     assert not set("\x1b\x07\r") & set(text)
+    assert text.splitlines()[-1].split(" -- ")[1].startswith(r"python $'gr\303\266\303\237e.py'")
 
 
 @pytest.mark.parametrize("word", ["a b", "it's", "$HOME", "x;y", "\n", "\x1b[1m", "\\", "é\x01'\\", ""])
@@ -109,43 +97,12 @@ def test_the_recommended_command_can_be_pasted(word):
 @pytest.mark.parametrize(("choices", "fields", "expected"), [
     ({"default": R.BEST}, {}, "default, 1.12 times .* 1.07 to 1.14, from 12 rounds .* run -- true"),
     ({"unbound": R.REFERENCE}, {}, "no candidate is known to be better than unbound, .* true$"),
-    ({}, {"result": R.UNKNOWN, "more_rounds": 7}, "nothing yet; about 7 more rounds"),
+    ({}, {"default": {"result": R.UNKNOWN, "more_rounds": 7}}, "nothing yet; about 7 more rounds"),
 ], ids=["best", "unbound", "none"])  # fmt: skip
 def test_each_choice_is_explained(choices, fields, expected):
     session = make_session({"unbound": 1.0, "default": 0.9}, command=("true",))
-    text = render(session, make_conclusion(session, choices, **({"default": fields} if fields else {})))
+    text = render(session, sessions.make_conclusion(session, choices, **fields))
     assert re.search(f"recommended: .*{expected}", " ".join(text.split()))
-
-
-def test_each_number_of_ranks_has_its_table_and_its_recommendation():
-    factors = {
-        make_candidate(f"{ranks} ranks, {name}", ranks=ranks): factor
-        for ranks in (2, 4)
-        for name, factor in (("unbound", 1.0), ("default", 0.9))
-    }
-    session = make_session(factors)
-    choices = {"2 ranks, default": R.BEST, "4 ranks, unbound": R.REFERENCE}
-    text = render(session, make_conclusion(session, choices), width=80)
-    for ranks in (2, 4):
-        assert re.search(rf"^{ranks} ranks\n\ncandidate .*\ndefault .*\nunbound ", text, re.MULTILINE)
-    assert "recommended for 2 ranks: default, 1." in text
-    assert "    ompbind run -n 2 -- python" in text
-    assert "recommended for 4 ranks: no candidate" in text
-    assert not text.rstrip().endswith("'two words'")  # copies without ompbind have no line to paste
-
-
-def test_the_effects_of_binding_and_of_the_number_of_ranks_have_separate_lines():
-    session, conclusion = make_scaling_session(command=("true",))
-    text = render(session, conclusion, width=80)
-    assert re.findall("^(.*)\n\ncandidate", text, re.MULTILINE) == [
-        "1 rank", "2 ranks", "4 ranks", "8 ranks", "numbers of ranks",
-    ]  # fmt: skip
-    joined = " ".join(text.split())
-    for effect, slow, expected in (("binding", "8 ranks, unbound", 1.18), ("ranks", "1 rank, smt=2", 6.5)):
-        compared = rf"effect of {effect}: 8 ranks, smt=2 is (\S+) times as fast as {slow}, interval "
-        (ratio,) = re.findall(compared, joined)
-        assert float(ratio) == pytest.approx(expected, rel=0.02)
-    assert joined.endswith("recommended: 8 ranks, smt=2 ompbind run -n 8 --smt=2 -- true")
 
 
 @pytest.mark.parametrize(("failing", "rounds", "said", "not_said"), [
@@ -155,7 +112,7 @@ def test_the_effects_of_binding_and_of_the_number_of_ranks_have_separate_lines()
     ("unbound", 12, "no candidate is known to be better than default ompbind run", "nothing"),
 ])  # fmt: skip
 def test_failed_candidates_are_not_compared(failing, rounds, said, not_said):
-    session = make_session({"unbound": 1.0, "default": 1.0, "smt=2": 1.0}, rounds=rounds, noise=0.001)
+    session = make_session(dict.fromkeys(sessions.NAMES, 1.0), rounds=rounds, noise=0.001)
     failed = {"status": Status.FAILED, "values": (), "reason": "exit code 1"}
     runs = [run.replace(**failed) if run.candidate in failing.split() else run for run in session.runs]
     session = session.replace(runs=tuple(runs), rules=Rules(max_rounds=12))
@@ -164,16 +121,37 @@ def test_failed_candidates_are_not_compared(failing, rounds, said, not_said):
     assert not_said not in text
 
 
+def test_each_number_of_ranks_has_its_table_and_its_recommendation():
+    session, _ = sessions.make_scaling_session(rules=Rules())
+    choices = {"2 ranks, default": R.BEST, "4 ranks, unbound": R.REFERENCE}
+    text = render(session, sessions.make_conclusion(session, choices), width=80)
+    assert re.findall("^(.*)\n\ncandidate", text, re.M) == ["1 rank", "2 ranks", "4 ranks", "8 ranks"]
+    recommended = text.split("recommended for ")
+    assert re.match("2 ranks: default, 1.*\n    ompbind run -n 2 -- python", recommended[2], re.S)
+    assert recommended[3].startswith("4 ranks: no candidate")
+    assert "'two words'" not in recommended[3], "copies without ompbind have no line to paste"
+
+
+def test_the_effects_of_binding_and_of_the_number_of_ranks_have_separate_lines():
+    session, conclusion = sessions.make_scaling_session(command=("true",))
+    text = render(session, conclusion, width=80)
+    assert re.findall("^(.*)\n\ncandidate", text, re.M)[3:] == ["8 ranks", "numbers of ranks"]
+    joined = " ".join(text.split())
+    for effect, slow, expected in (("binding", "8 ranks, unbound", 1.18), ("ranks", "1 rank, smt=2", 6.5)):
+        compared = rf"effect of {effect}: 8 ranks, smt=2 is (\S+) times as fast as {slow}, interval "
+        (ratio,) = re.findall(compared, joined)
+        assert float(ratio) == pytest.approx(expected, rel=0.02)
+    assert joined.endswith("recommended: 8 ranks, smt=2 ompbind run -n 8 --smt=2 -- true")
+
+
 def test_metrics_have_their_names_and_no_unit():
     session = make_session({"unbound": 1.0, "default": 1.2}, base=50.0, metrics=TWO_METRICS)
     runs = [run.replace(values=(*run.values, 12.5)) for run in session.runs]
     session = session.replace(runs=tuple(runs))
-    text = render(session, make_conclusion(session, {"default": R.BEST}), width=160)
-    assert re.search(r"candidate +tokens/s +ratio", text)
-    assert re.search(r"default +\d\d\.\d\d +1\.\d\d ", text)
-    assert re.search(r"above 1 is better.*default, 1\.\d\d times as good as unbound", text, re.DOTALL)
-    assert "latency" in text
-    assert re.search(r"unbound .*12\.50", text)
+    text = render(session, sessions.make_conclusion(session, {"default": R.BEST}), width=160)
+    assert re.search(r"candidate +tokens/s +ratio.* latency ", text)
+    assert re.search(r"default +\d\d\.\d\d +1\.\d\d .*unbound .*12\.50", text, re.S)
+    assert re.search(r"above 1 is better.*default, 1\.\d\d times as good as unbound", text, re.S)
 
 
 def test_sessions_are_compared_in_words():
@@ -185,15 +163,15 @@ def test_sessions_are_compared_in_words():
         "bind=core": ((None, 1.25), (0, 12), None, None, "new"),
         "bind=exact": ((1.3, 1.25), (2, 2), 1.04, None, "too few runs"),
     }
-    fields = ("medians", "runs", "ratio", "interval")
     changes = [
-        CandidateChange(candidate=name, **dict(zip(fields, row, strict=False))) for name, row in rows.items()
+        CandidateChange(candidate=name, medians=medians, runs=runs, ratio=ratio, interval=interval)
+        for name, (medians, runs, ratio, interval, _) in rows.items()
     ]
     before = make_session({"unbound": 1.0})
     now = before.replace(hardware=HARDWARE.replace(allowed="0-3"))
     text = render_sessions([before, now], changes, Screen(width=80))
     for name, (*_, result) in rows.items():
-        assert re.search(rf"^{name} .* {result}$", text, re.MULTILINE)
+        assert re.search(rf"^{name} .* {result}$", text, re.M)
     assert "differs: allowed CPUs: 0-15, now 0-3" in text
     assert longest(text) <= 80
 
@@ -208,13 +186,10 @@ def test_values_of_a_column_have_one_unit_and_equal_decimals(metric, values, tex
     assert list(map(make_scale(metric, values), values)) == texts
 
 
-@given(st.lists(st.text(st.characters(min_codepoint=33, max_codepoint=126)), max_size=5))
-def test_printable_words_are_quoted_as_posix_shells_read_them(words):
-    assert shlex.split(join_command(words)) == words
-
-
-@given(st.lists(st.text(), max_size=5), st.booleans())
-def test_a_line_has_only_printable_characters(words, ascii_only):
+@given(st.lists(st.text() | st.text(st.characters(codec="ascii")), max_size=5), st.booleans())
+def test_a_line_has_only_printable_characters_and_shells_read_it(words, ascii_only):
     line = join_command(words, ascii_only=ascii_only)
     assert line.isprintable()
     assert line.isascii() or not ascii_only
+    if line.isascii() and "$'" not in line:
+        assert shlex.split(line) == words
