@@ -1,8 +1,9 @@
-"""Plans for other launchers: read back, each text gives every rank the CPUs that the plan gives it.
+"""Plans for other launchers: read back, each gives every rank the CPUs and devices that the plan gives it.
 
 The readers are written from the manuals of the tools; tests/live/test_exports.py asks the tools themselves.
 """
 
+import json
 import re
 import shlex
 from itertools import pairwise
@@ -12,23 +13,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.cli.plan import FORMATS
-from ompbind.commands.environment import (
-    RunSpec,
-    make_local_identities,
-    make_variables,
-)
+from ompbind.cli.topo import render_json
+from ompbind.commands.environment import RunSpec, make_local_identities, make_variables
 from ompbind.commands.placeholders import parse_assignment
 from ompbind.errors import RequestError
+from ompbind.machine.read.topo_json import make_machine_from_json
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request, Sharing
+from ompbind.report.plan_json import plan_record
+from ompbind.report.topology import device_record
 from tests.machines import Shape, make_machine
+from tests.planning.devices.gpus import ROCM_UUIDS, UUIDS, make_amd_gpus, make_gpu, make_nic, make_nvidia_gpus
+from tests.planning.devices.test_variables import one_each, planned
 from tests.report.test_picture import plans
 
-NAMES = ("taskset", "numactl", "vllm", "sglang", "slurm", "systemd", "docker")
 SERVERS = {"vllm": "VLLM_CPU_OMP_THREADS_BIND", "sglang": "SGLANG_CPU_OMP_THREADS_BIND"}
-RENDER = {name: FORMATS[name].render for name in NAMES}
 DUAL = Shape(packages=2, cores=4, smt=2)
 
 
@@ -40,13 +41,14 @@ def variables_of(plan, *added_variables):
 
 def render(name, plan, *added_variables):
     """The text of all ranks; of formats for one rank, a text for each."""
-    if FORMATS[name].takes == "nothing":
-        return [RENDER[name](plan)]
+    row = FORMATS[name]
+    if row.takes != "variables":
+        return [row.render(plan)]
     variables = variables_of(plan, *added_variables)
-    if FORMATS[name].ranks != "one":
-        return [RENDER[name](plan, variables)]
+    if row.ranks != "one":
+        return [row.render(plan, variables)]
     return [
-        RENDER[name](plan.replace(placements=(placement,)), [own])
+        row.render(plan.replace(placements=(placement,)), [own])
         for placement, own in zip(plan.placements, variables, strict=True)
     ]
 
@@ -80,22 +82,20 @@ def option(words, name):
     return found[0] if found else None
 
 
-def read_lines(texts, command, cpus, nodes=None):
+def read_lines(texts, command, cpus, nodes):
     """Read a line of shell words for each rank: CPUs and nodes of each."""
     for line in texts[0].splitlines():
         words = shlex.split(line)
         assert words[: len(command)] == command
-        memory = option(words, nodes) if nodes else None
-        yield listed(cpus(words)), memory and listed(memory)
+        memory = option(words, nodes)
+        yield listed(option(words, cpus) or words[2]), memory and listed(memory)
 
 
 def read_server(texts, variable):
     """As vLLM and SGLang read their variables: a list for each rank, of numbers and ranges with commas."""
     command, assignment = shlex.split(texts[0])
-    assert command == "export"
-    name, _, value = assignment.partition("=")
-    assert name == variable
-    return [(listed(part), None) for part in value.split("|")]
+    assert (command, assignment.partition("=")[0]) == ("export", variable)
+    return [(listed(part), None) for part in assignment.partition("=")[2].split("|")]
 
 
 def read_slurm(texts):
@@ -122,24 +122,19 @@ def read_systemd(texts):
 
 
 READ = {
-    "taskset": lambda texts: read_lines(texts, ["taskset", "-c"], lambda words: words[2]),
-    "numactl": lambda texts: read_lines(
-        texts, ["numactl"], lambda words: option(words, "--physcpubind"), "--membind"
-    ),
-    "docker": lambda texts: read_lines(
-        texts, [], lambda words: option(words, "--cpuset-cpus"), "--cpuset-mems"
-    ),
+    "taskset": lambda texts: read_lines(texts, ["taskset", "-c"], "none", "none"),
+    "numactl": lambda texts: read_lines(texts, ["numactl"], "--physcpubind", "--membind"),
+    "docker": lambda texts: read_lines(texts, [], "--cpuset-cpus", "--cpuset-mems"),
     "vllm": lambda texts: read_server(texts, SERVERS["vllm"]),
     "sglang": lambda texts: read_server(texts, SERVERS["sglang"]),
-    "slurm": read_slurm,
-    "systemd": read_systemd,
-}
+    "slurm": read_slurm, "systemd": read_systemd,
+}  # fmt: skip
 
 
 @given(plans())
 def test_ranks_have_the_same_cpus_when_read_back(plan):
-    for name in NAMES:
-        ranks = list(READ[name](render(name, plan)))
+    for name, read in READ.items():
+        ranks = list(read(render(name, plan)))
         given = [
             placement.cpus[: placement.threads] if name in SERVERS else placement.cpuset
             for placement in plan.placements
@@ -152,24 +147,21 @@ def test_ranks_have_the_same_cpus_when_read_back(plan):
 
 
 @pytest.mark.parametrize(("name", "options", "text"), [
-    ("taskset", {"ranks": 2, "reserve": 1}, "taskset -c 0-2\ntaskset -c 4-6"),
     ("taskset", {"ranks": 2, "service_cores": 1, "reserve": 1}, "taskset -c 0-2,10\ntaskset -c 4-6,14"),
     ("numactl", {"mask": "2-5"}, "numactl --physcpubind=2-5 --membind=0-1"),
     ("vllm", {"mask": "none", "ranks": 2}, "export VLLM_CPU_OMP_THREADS_BIND=nobind"),
-    ("vllm", {"mask": "9,4-7|0-3", "threads": 2}, "export VLLM_CPU_OMP_THREADS_BIND='4,9|0-1'"),
+    ("vllm", {"mask": "9,4-7|0-3", "threads": 2, "ranks": None},
+     "export VLLM_CPU_OMP_THREADS_BIND='4,9|0-1'"),
     ("sglang", {"ranks": 2, "service_cores": 1}, "export SGLANG_CPU_OMP_THREADS_BIND='0-2|4-6'"),
     ("slurm", {"ranks": 17, "mask": "0", "sharing": Sharing.SHARE},
      f"--nodes=1 --ntasks=17 --overcommit --cpu-bind=mask_cpu:{','.join(['0x1'] * 17)}"
      f" --mem-bind=mask_mem:{','.join(['0x1'] * 17)}"),
 ])  # fmt: skip
 def test_what_is_printed(name, options, text):
-    options = {"ranks": None, **options} if "|" in options.get("mask", "") else options
     assert render(name, made(**options)) == [text]
 
 
 VALUES = ('it\'s "quoted" \\ $HOME ${x} `y` 100% %h é', "", " space ", "a\tb", "#;x", "\\", "'", '"')
-
-
 TEXT = st.text(st.characters(exclude_categories=("Cc", "Cs"), exclude_characters="{"))
 
 
@@ -198,21 +190,20 @@ def test_values_that_a_tool_would_not_read_are_refused(name, value):
 
 def test_limits_of_slurm():
     """The last number that Slurm reads, and the first that it does not."""
-    machine = make_machine(Shape(cores=1200))
-    plan = made(ranks=1, mask="0", machine=machine)
+    plan = made(ranks=1, mask="0", machine=make_machine(Shape(cores=1200)))
     (only,) = plan.placements
 
-    def line(name, **changes):
-        return render(name, plan.replace(placements=(only.replace(**changes),)))[0]
+    def line(**changes):
+        return render("slurm", plan.replace(placements=(only.replace(**changes),)))[0]
 
-    assert f"mask_cpu:{(1 << 1199) + (1 << 64) + 8:#x} " in line("slurm", cpus=(3, 64, 1199))
-    assert f"mask_mem:{1 << 127:#x}" in line("slurm", memory_nodes=(127,))
-    assert "mem-bind" not in line("slurm", memory_nodes=())
+    assert f"mask_cpu:{(1 << 1199) + (1 << 64) + 8:#x} " in line(cpus=(3, 64, 1199))
+    assert f"mask_mem:{1 << 127:#x}" in line(memory_nodes=(127,))
+    assert "mem-bind" not in line(memory_nodes=())
     with pytest.raises(RequestError, match="nodes 0 to 127 only, rank 0 has 0,128"):
-        line("slurm", memory_nodes=(0, 128))
+        line(memory_nodes=(0, 128))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", READ)
 def test_ranks_that_are_not_bound(name):
     """By --bind none ranks are confined all the same, but servers get no CPUs."""
     plan = made(machine=make_machine(DUAL, bindable=False), ranks=1)
@@ -242,3 +233,62 @@ def test_words_of_docker_survive_a_shell():
         assert f"X={value}" in values
         assert "OMP_PLACES={0,1,2,3,4,5,6,7}" in values
         assert not [value for value in values if value.startswith("KMP_AFFINITY")]
+
+
+NVIDIA = make_nvidia_gpus(4)
+PAIRS = [NVIDIA[:2], NVIDIA[2:]]
+
+
+def test_json_has_the_devices_and_the_request():
+    plan = planned(NVIDIA, PAIRS, {}, share_devices=True, near=("gpu:0",))
+    record = json.loads(json.dumps(plan_record(plan, variables_of(plan))))
+    assert [rank["devices"] for rank in record["ranks"]] == [list(map(device_record, pair)) for pair in PAIRS]
+    assert record["ranks"][1]["env"]["OMPBIND_RANK_DEVICES"] == "gpu:2,gpu:3"
+    request = {"devices": ["gpu"], "share_devices": True, "near": ["gpu:0"], "devices_per_rank": None}
+    assert record["request"].items() >= request.items()
+    machine = make_machine_from_json(json.loads(render_json(plan.machine)), "x", devices=True)
+    assert [gpu.uuid for gpu in machine.devices] == list(UUIDS[:4])
+
+
+def test_slurm_gets_a_mask_of_gpus_by_address_for_each_task():
+    assert "--gpus-per-node=4 --gpu-bind=mask_gpu:0x3,0xc" in render("slurm", planned(NVIDIA, PAIRS, {}))[0]
+    assert "gpu" not in render("slurm", planned(NVIDIA, [[], []], {}))[0]
+    swapped = tuple(gpu.replace(index=3 - gpu.index) for gpu in NVIDIA)
+    plan = planned(swapped, [[swapped[0]], [swapped[3]]], {"CUDA_VISIBLE_DEVICES": "0,3"})
+    assert "--gpu-bind=mask_gpu:0x1,0x8" in render("slurm", plan)[0]
+    gpus = (make_gpu(0, uuid=UUIDS[0]), make_amd_gpus(2)[1].replace(address="0000:21:00.0"))
+    with pytest.raises(RequestError, match="several vendors"):
+        render("slurm", planned(gpus, one_each(gpus), {}))
+
+
+def render_docker(gpus, ranks):
+    """The words for the last rank."""
+    return shlex.split(render("docker", planned(gpus, ranks, {}))[0].splitlines()[-1])
+
+
+def test_docker_gets_nvidia_gpus_by_uuid_as_one_row_of_csv_and_device_files_of_amd_gpus():
+    words = render_docker(NVIDIA, PAIRS)
+    assert words[words.index("--gpus") + 1] == f'"device={UUIDS[2]},{UUIDS[3]}"'
+    assert f"CUDA_VISIBLE_DEVICES={UUIDS[2]},{UUIDS[3]}" in words
+    gpus = make_nvidia_gpus(4, with_uuids=False)  # numbers, and no indices of the host
+    words = render_docker(gpus, [gpus[2:]])
+    assert words[words.index("--gpus") + 1] == '"device=2,3"'
+    assert not [word for word in words if word.startswith("CUDA_VISIBLE_DEVICES")]
+    gpus = tuple(gpu.replace(names=("card1", f"renderD{128 + gpu.index}")) for gpu in make_amd_gpus(2))
+    words = render_docker(gpus, one_each(gpus))
+    devices = [word for word in words if word.startswith("--device")]
+    assert devices == ["--device=/dev/kfd", "--device=/dev/dri/renderD129"]
+    assert f"ROCR_VISIBLE_DEVICES={ROCM_UUIDS[1]}" in words
+    partition = (make_gpu(0).replace(partition=0),)
+    for gpus, why in ((partition, "MIG"), (make_amd_gpus(1), "device file of gpu:0 is not known")):
+        with pytest.raises(RequestError, match=why):
+            render_docker(gpus, one_each(gpus))
+
+
+def test_formats_for_other_launchers_either_have_the_devices_or_lack_them():
+    plan = planned((*NVIDIA, make_nic(0, "mlx5_0")), PAIRS, {})
+    for name, row in FORMATS.items():
+        if row.takes != "screen":
+            text = render(name, plan)[0]
+            has_gpus = UUIDS[0] in text or "mask_gpu" in text or name == "svg"
+            assert has_gpus != row.lacks_devices, name
