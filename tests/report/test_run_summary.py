@@ -10,28 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.execution.outcome import (
-    OUT_OF_MEMORY,
-    Outcome,
-    RankExit,
-    Usage,
-    find_hint,
-)
+from ompbind.execution.outcome import OUT_OF_MEMORY, Outcome, RankExit, Usage, find_hint
 from ompbind.machine.read.linux_cgroup import Throttling
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from ompbind.report.run_summary import (
-    LAST_LINES,
-    LINE_LIMIT,
-    render_failures,
-    render_throttling,
-    render_usage_table,
-)
+from ompbind.report import run_summary
+from ompbind.report.run_summary import render_failures, render_usage_table
 from ompbind.report.text import WIDTH
 from tests.machines import Shape, make_machine
 
 PLAN = make_plan(make_machine(Shape(cores=8)), Request(ranks=4))
 """Four ranks of two CPUs."""
+PAGE = (Path(__file__).parents[2] / "docs/reports.md").read_text()
 
 
 def coded(rank, code, **more):
@@ -94,20 +84,21 @@ TRACE_SHOWN = "".join(f"\n    {line}" for line in TRACE)
 ODD_WORDS = ("", " ", "\x1b[31mred\x1b[0m\tend \x1b]0;title\x07", "", "10%\r20%\r", "a\x07b", "\n")
 
 
+def show_words(*lines):
+    return render_failures(outcome(coded(0, 1, last_lines=lines), coded(1, 0)))
+
+
 def test_long_last_words_and_many_ways_to_fail_are_cut():
-    lines = tuple(f"line {number}" for number in range(30))
-    shown = render_failures(outcome(coded(0, 1, last_lines=lines), coded(1, 0))).splitlines()[1:]
-    assert shown == [f"    line {number}" for number in range(30 - LAST_LINES, 30)]
-    long_ = render_failures(outcome(coded(0, 1, last_lines=("word " * 400,)), coded(1, 0)))
-    assert "".join(long_.split()).count("word") == LINE_LIMIT // 5 - 1
+    most = run_summary.LAST_LINES
+    shown = show_words(*(f"line {number}" for number in range(30))).splitlines()[1:]
+    assert shown == [f"    line {number}" for number in range(30 - most, 30)]
+    long_ = show_words("word " * 400)
+    assert "".join(long_.split()).count("word") == run_summary.LINE_LIMIT // 5 - 1
     link = "https://" + "x" * 200
-    assert link in render_failures(outcome(coded(0, 1, last_lines=(f"see {link} there",)), coded(1, 0)))
+    assert link in show_words(f"see {link} there")
     text = render_failures(outcome(*(coded(rank, 1 + rank, last_lines=("why",)) for rank in range(20))))
-    assert text.count("last lines") == LAST_LINES
+    assert text.count("last lines") == most
     assert text.endswith("\nompbind: ranks 10-19 failed in other ways")
-
-
-GIB = 1 << 30
 
 
 TABLE = """\
@@ -119,7 +110,7 @@ rank  pid  status   wall s  user s  sys s  %CPU   memory  waits  forced
 
 def test_a_table_of_what_ranks_used():
     finished = outcome(
-        coded(1, 3, usage=Usage(wall_s=2.0, user_s=3.0, system_s=0.5, max_rss_bytes=GIB,
+        coded(1, 3, usage=Usage(wall_s=2.0, user_s=3.0, system_s=0.5, max_rss_bytes=1 << 30,
                                 voluntary_switches=12, involuntary_switches=123456)),
         killed(0, 15, stopped=True, usage=Usage(wall_s=4000.0, user_s=0.004)).replace(pid=200),
     )  # fmt: skip
@@ -127,10 +118,11 @@ def test_a_table_of_what_ranks_used():
     assert len(render_usage_table(outcome(), PLAN).splitlines()) == 1
     assert len(render_usage_table(outcome(finished.exits[0]), PLAN).splitlines()) == 2  # no sums
     once, again = coded(1, 0), coded(0, 0, attempt=3)
-    lines = [line.split() for line in render_usage_table(outcome(again, once), PLAN).splitlines()]
-    assert lines[0][:4] == ["rank", "pid", "attempts", "status"]
-    assert [words[2] for words in lines[1:3]] == ["3", "1"]
-    assert lines[3][:3] == ["all", "4", "0"]
+    lines = [line.split()[:4] for line in render_usage_table(outcome(again, once), PLAN).splitlines()]
+    assert lines == [
+        ["rank", "pid", "attempts", "status"], ["0", "100", "3", "0"], ["1", "101", "1", "0"],
+        ["all", "4", "0", "0.00"],
+    ]  # fmt: skip
 
 
 def test_more_cpu_time_than_the_cpus_of_a_rank_have_is_shown():
@@ -154,20 +146,19 @@ ENDS = st.tuples(st.integers(0, 255), st.none()) | st.tuples(st.none(), st.integ
 WORDS = st.lists(st.text(max_size=200), max_size=15).map(tuple)
 
 
-@st.composite
-def outcomes(draw):
-    """Any outcome of a run of up to 30 ranks, in any order."""
-    ranks = draw(st.lists(st.integers(0, 9999), unique=True, max_size=30))
-    ends = [(draw(st.integers(1, 1 << 22)), draw(ENDS), draw(st.booleans())) for _ in ranks]
-    exits = tuple(
-        RankExit(rank=rank, pid=pid, code=code, signal=killer, stopped=stopped, usage=draw(USAGES),
-               last_lines=draw(WORDS))
-        for rank, (pid, (code, killer), stopped) in zip(ranks, ends, strict=True)
-    )  # fmt: skip
-    return Outcome(exits=exits, timed_out=draw(st.booleans()), oom_kills=draw(st.integers(0, 3)))
+ENDED = st.builds(
+    lambda rank, pid, end, **more: RankExit(rank=rank, pid=pid, code=end[0], signal=end[1], **more),
+    st.integers(0, 9999), st.integers(1, 1 << 22), ENDS, stopped=st.booleans(), usage=USAGES,
+    last_lines=WORDS,
+)  # fmt: skip
+OUTCOMES = st.builds(
+    Outcome, exits=st.lists(ENDED, unique_by=lambda ended: ended.rank, max_size=30).map(tuple),
+    timed_out=st.booleans(), oom_kills=st.integers(0, 3),
+)  # fmt: skip
+"""Any outcome of a run of up to 30 ranks, in any order."""
 
 
-@given(outcomes(), st.booleans(), st.sampled_from([60, WIDTH, 200]))
+@given(OUTCOMES, st.booleans(), st.sampled_from([60, WIDTH, 200]))
 def test_the_report_of_any_outcome_fits_and_is_plain(finished, stderr_shown, width):
     text = render_failures(finished, stderr_shown=stderr_shown, width=width)
     assert all(char.isprintable() or char == "\n" for char in text)
@@ -182,15 +173,12 @@ def test_the_report_of_any_outcome_fits_and_is_plain(finished, stderr_shown, wid
     assert len(lines) == 1 + len(finished.exits) + (len(finished.exits) > 1)
 
 
-PAGE = (Path(__file__).parents[2] / "docs/reports.md").read_text()
-
-
 def test_throttling_is_named_if_there_was_any():
     plan = PLAN.replace(machine=PLAN.machine.replace(quota=2.0))
     some = Throttling(cgroup="c", periods=104, throttled_periods=37, throttled_s=5.81)
     for throttling in (None, Throttling(cgroup="c", periods=9)):
-        assert render_throttling(outcome(coded(0, 0), throttling=throttling), plan) == ""
-    text = render_throttling(outcome(coded(0, 0), throttling=some), plan)
+        assert run_summary.render_throttling(outcome(coded(0, 0), throttling=throttling), plan) == ""
+    text = run_summary.render_throttling(outcome(coded(0, 0), throttling=some), plan)
     assert "of 2 CPUs throttled this cgroup in 37 of 104 periods" in " ".join(text.split())
     assert text in PAGE
 
@@ -226,6 +214,6 @@ def test_failures_are_reported(finished, lines):
 
 
 def test_last_words_of_a_single_rank_are_shown_if_its_standard_error_was_not():
-    shown = render_failures(outcome(coded(0, 1, last_lines=TRACE)), stderr_shown=False)
-    assert shown == f"ompbind: rank 0 (pid 100) exited with code 1; its last lines:{TRACE_SHOWN}"
-    assert render_failures(outcome(coded(0, 1)), stderr_shown=False) == ""
+    shown = f"ompbind: rank 0 (pid 100) exited with code 1; its last lines:{TRACE_SHOWN}"
+    for lines, text in ((TRACE, shown), ((), "")):
+        assert render_failures(outcome(coded(0, 1, last_lines=lines)), stderr_shown=False) == text
