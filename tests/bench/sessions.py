@@ -87,10 +87,10 @@ def make_starts(session):
     return [CandidateStart(candidate=each, plan=None, spec=spec, commands=()) for each in session.candidates]
 
 
-def find_next(session, decided_after=ROUNDS):
+def find_next(session):
     """Decide after some rounds; the rest of a round that was stopped comes first."""
     rounds, started = divmod(len(session.runs), len(session.candidates))
-    if rounds > decided_after:
+    if rounds > ROUNDS:
         return NextRound(round=rounds, candidates=(), ended="decided")
     ran = {run.candidate for run in session.runs[len(session.runs) - started :]}
     names = tuple(candidate.name for candidate in session.candidates if candidate.name not in ran)

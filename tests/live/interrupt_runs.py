@@ -2,6 +2,7 @@
 
 `python -m tests.live.interrupt_runs DIRECTORY ROUNDS` prints what a run has left behind: descriptors,
 children, files in DIRECTORY, claims, signal mask. A signal that is blocked at its instruction comes later.
+`make_start` and `make_settings` make candidates for other tests too.
 """
 
 import os
@@ -14,11 +15,34 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import ompbind.bench
-from ompbind.bench.run_candidate import catch_interrupts, run_candidate
-from tests.live.candidates import make_settings, make_start
-from tests.live.conftest import RUNTIME_DIR
+from ompbind.bench.records import Candidate, Kind, Metric
+from ompbind.bench.run_candidate import CandidateStart, MeasuringSettings, catch_interrupts, run_candidate
+from ompbind.commands.environment import RunSpec
+from ompbind.commands.rank_command import RankCommand, make_commands
+from ompbind.machine.read import read_machine
+from ompbind.planning.planner import make_plan
+from ompbind.planning.request import Request, Sharing
+from tests.live.conftest import RUNTIME_DIR, clean_environment
 
 TRACED = (os.path.dirname(ompbind.bench.__file__), tempfile.__file__, sys.modules["contextlib"].__file__)
+
+
+def make_settings(**changes):
+    """Settings of runs of the session with this process's pid in its name."""
+    return MeasuringSettings(run_id=f"bench-{os.getpid()}", metrics=(Metric(),), **changes)
+
+
+def make_start(*argv, ranks=1, bound=True):
+    """A candidate that runs a command: ompbind's default plan, or without ompbind."""
+    spec = RunSpec(argv=argv, run_id=make_settings().run_id, base=clean_environment())
+    plan = make_plan(read_machine(), Request(ranks=ranks, sharing=Sharing.SHARE), ()) if bound else None
+    unbound = [RankCommand(rank=rank, argv=argv, env=spec.base, cpus=None) for rank in range(ranks)]
+    kind = Kind.DEFAULT if bound else Kind.UNBOUND
+    candidate, commands = (
+        Candidate(name=kind, kind=kind, ranks=ranks),
+        make_commands(plan, spec) if plan else unbound,
+    )
+    return CandidateStart(candidate=candidate, plan=plan, spec=spec, commands=commands)
 
 
 def run_once(start, at):

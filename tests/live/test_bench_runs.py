@@ -14,33 +14,19 @@ import pytest
 from ompbind.bench.records import Status, Verification
 from ompbind.bench.run_candidate import run_candidate, start_ranks
 from ompbind.registry.registry import read_live_runs
-from tests.live.candidates import make_settings, make_start
 from tests.live.conftest import RUNTIME_DIR, allowed_list, two_cpus, wait_until
+from tests.live.interrupt_runs import make_settings, make_start
 from tests.live.scenes import PYTHON
 from tests.long import rounds
 
 ROOT = str(Path(__file__).parents[2])
 
 
-def started(start, directory, **settings):
-    return start_ranks(start, make_settings(**settings), str(directory))
-
-
-def first_line(directory):
-    """Wait until rank 0 has written a line, and return it."""
-    path = directory / "0.out"
-    return wait_until(lambda: path.exists() and path.read_text(), "rank 0 writes a line")
-
-
-def live_runs():
-    return read_live_runs(os.environ[RUNTIME_DIR])
-
-
 @pytest.mark.parametrize("bound", [True, False], ids=["bound", "unbound"])
 def test_the_output_of_ranks_goes_to_files_and_their_input_is_empty(bound, tmp_path):
     script = "cat; echo out; echo err >&2; grep Cpus_allowed_list /proc/self/status"
     start = make_start("sh", "-c", script, ranks=2, bound=bound)
-    with started(start, tmp_path) as run:
+    with start_ranks(start, make_settings(), str(tmp_path)) as run:
         outcome = run.wait()
     assert [rank_exit.code for rank_exit in outcome.exits] == [0, 0]
     for rank in (0, 1):
@@ -51,8 +37,10 @@ def test_the_output_of_ranks_goes_to_files_and_their_input_is_empty(bound, tmp_p
 
 
 def test_a_supervisor_that_is_killed_leaves_no_rank(tmp_path, capfd):
-    with started(make_start("sh", "-c", "echo $PPID $$; exec sleep 300"), tmp_path) as run:
-        supervisor, rank = map(int, first_line(tmp_path).split())
+    start, output = make_start("sh", "-c", "echo $PPID $$; exec sleep 300"), tmp_path / "0.out"
+    with start_ranks(start, make_settings(), str(tmp_path)) as run:
+        written = wait_until(lambda: output.exists() and output.read_text(), "rank 0 writes a line")
+        supervisor, rank = map(int, written.split())
         os.kill(supervisor, signal.SIGKILL)
         assert "supervisor was killed" in run.wait().error.message
     assert not Path(f"/proc/{rank}").exists()
@@ -116,9 +104,10 @@ def test_the_warm_up_and_every_tenth_round_are_verified(script, bound, round_num
 
 def test_other_live_runs_are_counted(ompbind, start):
     start("run", "--share", "--", "sleep", "300")
-    wait_until(live_runs, "the other run is registered")
+    wait_until(lambda: read_live_runs(os.environ[RUNTIME_DIR]), "the other run is registered")
     found = run_candidate(make_start("true"), make_settings(), 0, 1)
     assert found.conditions.other_runs == 1
+    assert found.max_rss_bytes is None, "it is not above that of the process that started the rank"
 
 
 def test_an_interrupt_at_any_moment_leaves_nothing(tmp_path, scene):

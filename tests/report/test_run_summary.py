@@ -1,8 +1,6 @@
 """The summary of a finished run: hints, failures, and the resources that ranks used."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from signal import Signals
 
@@ -51,32 +49,6 @@ def test_hints_name_the_usual_cause_of_a_status():
         hint = find_hint(exited, outcome(exited, oom_kills=oom_kills))
         assert words in hint
         assert bool(hint) == bool(words)
-
-
-STARTER = """
-import os, resource, sys
-from ompbind.execution.outcome import KIB, make_usage
-if os.fork():  # what executes this had the peak of the process that started it, which can be anything
-    os.wait()
-    os._exit(0)
-before = bytearray(os.urandom(1 << 20) * 60)  # 60 MiB that this process, and so its peak, has had
-del before
-floor = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB
-code = f"kept = b'x' * ({sys.argv[1]} << 20)"
-pid = os.posix_spawn(sys.executable, [sys.executable, "-c", code], os.environ)
-used = make_usage(os.wait4(pid, 0)[2], 1.0, floor)
-print(used.max_rss_bytes or 0, used.user_s + used.system_s > 0, flush=True)
-"""
-
-
-@pytest.mark.parametrize("size", [0, 300])
-def test_the_peak_of_a_child_is_known_only_if_it_is_its_own(size):
-    done = subprocess.run(
-        [sys.executable, "-c", STARTER, str(size)], capture_output=True, text=True, check=True, timeout=60
-    )
-    peak, used = done.stdout.split()
-    assert int(peak) > size << 20 if size else peak == "0"
-    assert used == "True"
 
 
 TRACE = ("Traceback (most recent call last):", '  File "a.py", line 1, in <module>', "ValueError: no")
