@@ -31,10 +31,7 @@ TextSpan = tuple[int, int]
 
 
 class Selector(Record):
-    """Domains of one level, by logical index among the allowed ones or, with `#`, by OS number.
-
-    `numbers` are ascending: one number, range or stride.
-    """
+    """Domains of one level: ascending logical indices among the allowed ones or, with `#`, OS numbers."""
 
     level: Level
     numbers: tuple[int, ...]
@@ -43,10 +40,7 @@ class Selector(Record):
 
 
 class Item(Record):
-    """One item of a part: `cpus` by number, or a `chain` of selectors; with neither it is the word `all`.
-
-    `excluded` is True if the item began with `^`.
-    """
+    """One item of a part: `cpus` by number, or a `chain` of selectors, or neither for `all`; `^` excludes."""
 
     span: TextSpan = (0, 0)
     excluded: bool = False
@@ -140,9 +134,9 @@ def _read_item(text: str, span: TextSpan) -> Item:
 
 
 def _read_hex(text: str, span: TextSpan) -> tuple[int, ...]:
-    digits = text[span[0] + 2 : span[1]]
+    words = text[span[0] + 2 : span[1]].split(",")
     try:
-        cpus = tuple(CpuSet.from_mask(",".join(word.strip() for word in digits.split(","))))
+        cpus = tuple(CpuSet.from_mask(",".join(map(str.strip, words))))
     except ValueError:
         raise _error(text, span, f"{_quote(text, span)} is not a hexadecimal mask") from None
     if not cpus:
@@ -190,9 +184,8 @@ def _read_range(text: str, span: TextSpan) -> tuple[int, ...]:
     if width == 0 or step == 0:
         raise _error(text, (begin, end), "a stride of zero names no CPU", "'0-15:2' names every second CPU")
     if width > step:
-        raise _error(
-            text, (begin, end), f"cannot take {width} of every {step}", "'0-31:2/8' names 2 of every 8"
-        )
+        hint = "'0-31:2/8' names 2 of every 8"
+        raise _error(text, (begin, end), f"cannot take {width} of every {step}", hint)
     return tuple(strided(start, stop, width, step))
 
 
@@ -244,10 +237,9 @@ def _make_canonical(part: Iterable[Item]) -> Iterator[Item]:
         item.replace(span=(0, 0), chain=tuple(selector.replace(span=(0, 0)) for selector in item.chain))
         for item in part
     ]
-    included = [item for item in items if not item.excluded] or [Item()]
     named: set[int | Item] = set()
     run: dict[int, None] = {}
-    for item in included:
+    for item in [item for item in items if not item.excluded] or [Item()]:
         run.update((cpu, None) for cpu in item.cpus if cpu not in named)
         if not item.cpus and item not in named:
             if run:

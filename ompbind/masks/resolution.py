@@ -47,6 +47,11 @@ class UsableCpus(Record):
         """What messages call these CPUs: free or allowed."""
         return "allowed" if self.free == self.machine.allowed else "free"
 
+    @property
+    def hint(self) -> str:
+        """The hint of errors that lists these CPUs."""
+        return f"{self.state} CPUs: {self.free or 'none'}"
+
 
 def resolve_mask(
     mask: Mask, usable: UsableCpus, *, allow_partial: bool = False
@@ -63,7 +68,7 @@ def resolve_mask(
             raise errors[0]
         dropped.extend(error.message for error in errors)
         if not cpus:
-            raise part_error(mask, items, "no CPU is left in this part of the mask", _usable_hint(usable))
+            raise part_error(mask, items, "no CPU is left in this part of the mask", usable.hint)
         parts.append(cpus)
     return tuple(parts), tuple(dict.fromkeys(dropped))
 
@@ -78,7 +83,7 @@ def _resolve_part(mask: Mask, items: tuple[Item, ...], usable: UsableCpus) -> Re
     An exclusion may name CPUs that are offline or not allowed; only CPUs that do not exist are an error.
     """
     errors: list[MaskError] = []
-    included: dict[int, None] = {}
+    included = dict.fromkeys(usable.in_order if all(item.excluded for item in items) else ())
     excluded: set[int] = set()
     for item in items:
         if item.cpus:
@@ -96,8 +101,6 @@ def _resolve_part(mask: Mask, items: tuple[Item, ...], usable: UsableCpus) -> Re
             excluded.update(cpus)
         else:
             included.update(dict.fromkeys(cpus))
-    if all(item.excluded for item in items):
-        included = dict.fromkeys(usable.in_order)
     return tuple(cpu for cpu in included if cpu not in excluded), errors
 
 
@@ -111,12 +114,12 @@ def _find_unusable(mask: Mask, item: Item, cpus: CpuSet, usable: UsableCpus) -> 
     ):
         if unusable:
             message = f"{named('CPU', unusable)} {verbs[len(unusable) > 1]} {reason}"
-            hint = _usable_hint(usable)
+            hint = usable.hint
             if mask.text == str(unusable.first) and CpuSet.from_mask(mask.text) <= usable.free:
                 hint += f"; a hex mask is written 0x{mask.text}"
             yield part_error(mask, (item,), message, hint)
     for message, advice in usable.explain(cpus & machine.allowed - usable.free):
-        yield part_error(mask, (item,), message, _usable_hint(usable) + advice)
+        yield part_error(mask, (item,), message, usable.hint + advice)
 
 
 def _resolve_chain(mask: Mask, item: Item, usable: UsableCpus) -> Resolved:
@@ -127,7 +130,7 @@ def _resolve_chain(mask: Mask, item: Item, usable: UsableCpus) -> Resolved:
     for selector in item.chain:
         selected: list[CpuSet] = []
         for outer in outer_sets:
-            domains = find_selectable(machine, selector, outer)
+            domains = _find_selectable(machine, selector, outer)
             absent = CpuSet(number for number in selector.numbers if number not in domains)
             if item.excluded:
                 absent = absent - _existing_os_numbers(machine, selector)
@@ -145,7 +148,7 @@ def _resolve_chain(mask: Mask, item: Item, usable: UsableCpus) -> Resolved:
     return tuple(cpu for cpus in wanted for cpu in machine.table.sort(cpus & usable.free)), errors
 
 
-def find_selectable(machine: Machine, selector: Selector, outer: CpuSet) -> dict[int, Domain]:
+def _find_selectable(machine: Machine, selector: Selector, outer: CpuSet) -> dict[int, Domain]:
     """Return the domains of a selector's level that overlap `outer`, by index or OS number as in the mask."""
     domains = enumerate(machine.at(selector.level, outer))
     numbered = ((domain.os_id if selector.by_os_number else index, domain) for index, domain in domains)
@@ -164,7 +167,7 @@ def _existing_os_numbers(machine: Machine, selector: Selector) -> CpuSet:
 def _explain_absent(usable: UsableCpus, selector: Selector, absent: CpuSet, outer: CpuSet) -> tuple[str, str]:
     """Return the message and the hint for numbers that select no domain inside `outer`."""
     machine, level = usable.machine, selector.level
-    selectable = find_selectable(machine, selector, outer)
+    selectable = _find_selectable(machine, selector, outer)
     is_first = outer == machine.allowed
     prefix = "#" if selector.by_os_number else ""
     where = "" if is_first else " of the selector before it"
@@ -175,7 +178,7 @@ def _explain_absent(usable: UsableCpus, selector: Selector, absent: CpuSet, oute
     if not selectable and prefix:
         return f"{level} domains have no OS numbers on this machine", f"leave out the '#', as in {level}:0"
     hint = f"valid: {level}:{prefix}{CpuSet(selectable)}"
-    os_numbers = CpuSet(find_selectable(machine, selector.replace(by_os_number=True), outer))
+    os_numbers = CpuSet(_find_selectable(machine, selector.replace(by_os_number=True), outer))
     if not prefix and os_numbers and os_numbers != CpuSet(selectable):
         hint += f" (by OS number: {level}:#{os_numbers})"
     if level is Level.NODE and absent <= CpuSet(node.number for node in machine.nodes if not node.cpus):
@@ -184,7 +187,3 @@ def _explain_absent(usable: UsableCpus, selector: Selector, absent: CpuSet, oute
         return f"no CPU of {named(level.label, absent)} is allowed", hint
     kind = "OS number" if prefix else "index"
     return f"there is no {level} with {kind} {absent} among the allowed CPUs{where}", hint
-
-
-def _usable_hint(usable: UsableCpus) -> str:
-    return f"{usable.state} CPUs: {usable.free or 'none'}"

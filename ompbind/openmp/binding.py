@@ -85,23 +85,21 @@ def make_places(
     if bind is Bind.NONE:
         return (), ""
     compute = CpuSet(cpus)
-    ways: list[tuple[CpuSet, ...]]
+    whole = compute | service_cpus
     if service_cpus:
-        whole, cpu_of_workers = compute | service_cpus, islice(cycle(cpus), 1, threads)
-        if bind is Bind.RANK:
-            ways = [(whole, *(compute for _ in cpu_of_workers)), (whole,)]
-        elif bind is Bind.CORE:
-            core_of = {cpu: core for core in cores for cpu in core}
-            ways = [(whole, *(core_of[cpu] for cpu in cpu_of_workers))]
-        else:
-            ways = [(whole, *(CpuSet((cpu,)) for cpu in cpu_of_workers))]
-    elif bind is Bind.RANK:
-        ways = [(compute,)]
+        core_of = {cpu: core for core in cores for cpu in core}
+        for_worker = {Bind.RANK: lambda cpu: compute, Bind.CORE: core_of.__getitem__}
+        place_of = for_worker.get(bind, lambda cpu: CpuSet((cpu,)))
+        ways = [(whole, *map(place_of, islice(cycle(cpus), 1, threads)))]
     elif bind is Bind.CORE:
         ways = [(compute, *cores[1:])]
+    elif bind is Bind.RANK:
+        ways = []
     else:
         first, *others = (CpuSet((cpu,)) for cpu in cpus)
         ways = [(first if bind is Bind.EXACT else compute, *others)]
+    if bind is Bind.RANK:
+        ways.append((whole,))
     texts = ((places, render_places(places)) for places in ways)
     return next(((places, text) for places, text in texts if text is not None), ((), ""))
 
@@ -122,18 +120,13 @@ def render_places(places: Sequence[CpuSet]) -> str | None:
 def parse_places(text: str) -> tuple[CpuSet, ...] | None:
     """Return the places in a value of OMP_PLACES; None for forms other than `{a,b}` and `{start:length}`."""
     text = "".join(text.split())
-    if not (text.startswith("{") and text.endswith("}")):
+    item = "[0-9]{1,5}(?::[0-9]{1,5})?"
+    if not re.fullmatch(rf"\{{{item}(?:(?:,|\}},\{{){item})*\}}", text):
         return None
-    try:
-        return tuple(CpuSet(_parse_place(place)) for place in text[1:-1].split("},{"))
-    except ValueError:
-        return None
+    return tuple(CpuSet(_parse_place(place)) for place in text[1:-1].split("},{"))
 
 
 def _parse_place(place: str) -> Iterator[int]:
     for item in place.split(","):
-        numbers = item.split(":")
-        if len(numbers) > 2 or not all(re.fullmatch("[0-9]{1,5}", number) for number in numbers):
-            raise ValueError(f"{item!r} names no CPUs")
-        first, length = int(numbers[0]), int(numbers[-1]) if len(numbers) > 1 else 1
-        yield from range(first, first + length)
+        first, _, length = item.partition(":")
+        yield from range(int(first), int(first) + int(length or 1))

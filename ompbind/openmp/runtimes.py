@@ -183,25 +183,17 @@ class OmpRuntime(StrEnum):
 
 
 KMP_READERS = tuple(runtime for runtime in OmpRuntime if runtime.facts.reads_kmp_affinity)
-CPU_LIST_VARIABLES = tuple(
-    runtime.facts.cpu_list_variable for runtime in OmpRuntime if runtime.facts.cpu_list_variable
-)
-SUBSET_VARIABLES = tuple(
-    dict.fromkeys(name for runtime in OmpRuntime for name in runtime.facts.subset_variables)
-)
+CPU_LIST_VARIABLES = tuple(filter(None, (runtime.facts.cpu_list_variable for runtime in OmpRuntime)))
+SUBSET_VARIABLES = tuple(dict.fromkeys(n for runtime in OmpRuntime for n in runtime.facts.subset_variables))
 SPIN_SETTINGS = (
     ("OMP_WAIT_POLICY", ("active",)),
     *dict.fromkeys(setting for runtime in reversed(OmpRuntime) for setting in runtime.facts.spin_settings),
 )
-CLEARED_VARIABLES = tuple(
-    dict.fromkeys(name for runtime in OmpRuntime for name in runtime.facts.cleared_variables)
-)
+CLEARED_VARIABLES = tuple(dict.fromkeys(n for runtime in OmpRuntime for n in runtime.facts.cleared_variables))
 """The runtimes that read KMP_AFFINITY, and variables of all runtimes together: one for each field above."""
 
 
-def find_aborting_pair(
-    loaded: Collection[OmpRuntime | None],
-) -> tuple[OmpRuntime, OmpRuntime, str] | None:
+def find_aborting_pair(loaded: Collection[OmpRuntime | None]) -> tuple[OmpRuntime, OmpRuntime, str] | None:
     """Return the first two of the loaded runtimes that abort a process with both, and their message."""
     pair = _find_pair(loaded, lambda runtime: runtime.facts.aborts_with)
     return (*pair, pair[0].facts.abort_message or pair[1].facts.abort_message) if pair else None
@@ -217,11 +209,5 @@ def _find_pair(
 ) -> tuple[OmpRuntime, OmpRuntime] | None:
     """Return the first two loaded runtimes, in the order of rows, where one names the other as a rival."""
     pairs = combinations((runtime for runtime in OmpRuntime if runtime in loaded), 2)
-    return next(
-        (
-            (first, second)
-            for first, second in pairs
-            if first in find_rivals(second) or second in find_rivals(first)
-        ),
-        None,
-    )
+    rivals = (pair for pair in pairs if pair[0] in find_rivals(pair[1]) or pair[1] in find_rivals(pair[0]))
+    return next(rivals, None)

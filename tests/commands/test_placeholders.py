@@ -23,9 +23,7 @@ FIELDS = {"rank": 10, "local_rank": 2, "size": 16, "threads": 5, "cpus": "4-7,12
 
 
 @pytest.mark.parametrize(("text", "filled"), [
-    ("{rank-10}", "0"), ("{rank*2-1}", "19"),
-    ("{rank+007}", "17"), ("perf.{rank}.{run_id} {local_rank}/{size} {cpus}", "perf.10.night 2/16 4-7,12"),
-    ("-j{threads} -t{threads*2-1}", "-j5 -t9"),
+    ("{rank*2-10}", "10"), ("perf.{rank}.{run_id} {local_rank}/{size} {cpus}", "perf.10.night 2/16 4-7,12"),
     ("{{rank+1}} {rank+1}", "{rank+1} 11"), ("{{foo}} {{rank:02}}", "{foo} {rank:02}"),
     ("{{{rank}}}", "{{rank}}"), ("{{rank},{size}}", "{10,16}"),
     ('{"a":{"rank":{rank}}}', '{"a":{"rank":10}}'), ("{a: 1, b: {rank}}", "{a: 1, b: 10}"),
@@ -42,14 +40,11 @@ def test_texts_of_options_are_filled(text, filled):
 @pytest.mark.parametrize(("text", "marked", "message", "hint"), [
     ("a{foo}b", "{foo}", "unknown placeholder {foo}", "use {rank}, {local_rank}"),
     ("{Rank}", "{Rank}", "unknown placeholder {Rank}", "did you mean {rank}?"),
-    ("{ranks+1}", "{ranks+1}", "unknown placeholder {ranks+1}", "did you mean {rank}?"),
     ("{rank}{rank:02}", "{rank:02}", "{rank:02} cannot be computed", "for example {rank*2+8000}"),
     ("{rank +1}", "{rank +1}", "cannot be computed", "write {{rank +1}}"),
-    ("{rank+1*2}", "{rank+1*2}", "cannot be computed", ""),
     ("{rank+\u0661}", "{rank+\u0661}", "cannot be computed", ""),
     ("{rank+" + "9" * 19 + "}", "{rank+" + "9" * 19 + "}", "cannot be computed", ""),
     ("{cpus+1}", "{cpus+1}", "{cpus} is not a number", "numbers are rank, local_rank, size, threads"),
-    ("{rank + 1}", "{rank + 1}", "cannot be computed", "for example {rank*2+8000}; for the text"),
 ])  # fmt: skip
 def test_wrong_placeholders_are_errors_with_their_position(text, marked, message, hint):
     for call in (check, lambda text: fill(text, FIELDS)):
@@ -61,7 +56,7 @@ def test_wrong_placeholders_are_errors_with_their_position(text, marked, message
         assert hint in error.hint
 
 
-def test_a_negative_value_is_an_error_that_names_the_rank():
+def test_negative_values_and_placeholders_without_a_value_are_errors():
     check("{rank-11}")
     with pytest.raises(PositionError, match=r"rank 10: \{rank-11\} is -1") as caught:
         fill("p={rank-11}", FIELDS)
@@ -69,9 +64,6 @@ def test_a_negative_value_is_an_error_that_names_the_rank():
     with pytest.raises(PositionError, match=r"rank 10: \{threads-6\} is -1") as caught:
         fill("{threads-6}", FIELDS)
     assert "more CPUs" in caught.value.hint
-
-
-def test_placeholders_without_a_value_here_are_errors():
     check("logs/{run_id}/{{rank}}", ["run_id"])
     with pytest.raises(PositionError, match=r"\{rank\} has no value here") as caught:
         check("logs/{rank}", ["run_id"])
@@ -79,28 +71,19 @@ def test_placeholders_without_a_value_here_are_errors():
 
 
 @pytest.mark.parametrize(("text", "found"), [
-    ("--port={rank+8000}", "{rank+8000}"), ("out.{rank}.{run_id}", "{rank} {run_id}"),
-    ('{"port":{rank+8000}}', "{rank+8000}"), ("cd $(dirname $0); serve {rank}", "{rank}"),
+    ("out.{rank}.{run_id}", "{rank} {run_id}"), ('{"port":{rank+8000}}', "{rank+8000}"),
+    ("cd $(dirname $0); serve {rank}", "{rank}"),
+    # braces of other programs
+    ('{"rank": 1}', ""), ("${rank} ${{rank}} #{rank} %{size} HEAD@{size}", ""), ("{{ rank }}", ""),
+    ('import os; rank = 1; print(f"{rank} {rank+8000}")', ""), ("{size+=$1} END{print size}", ""),
+    ("f() { rank; }", ""), ("{ rank } {foo} {rank2} {RANK} {}", ""),
 ])  # fmt: skip
 def test_placeholders_in_a_command_are_found(text, found):
-    assert list(find_unfilled(text)) == found.split(" ")
+    assert " ".join(find_unfilled(text)) == found
 
 
-@pytest.mark.parametrize("text", [
-    '{"rank": 1}', "${rank} ${{rank}} #{rank} %{size} HEAD@{size}", "{{ rank }}",
-    'import os; rank = 1; print(f"{rank} {rank+8000}")', "{size+=$1} END{print size}", "f() { rank; }",
-    "{ rank } {foo} {rank2} {RANK} {}",
-])  # fmt: skip
-def test_braces_of_other_programs_are_not_meant_as_placeholders(text):
-    assert not list(find_unfilled(text))
-
-
-@pytest.mark.parametrize(("word", "filled"), [
-    ("--port={rank+8000}", "--port=8010"), ("{foo+1} {{json}} {{.Names}}", "{foo+1} {{json}} {{.Names}}"),
-    ("{{rank}} ${rank}", "{rank} ${rank}"), ("awk '{print $1}'", "awk '{print $1}'"),
-])  # fmt: skip
-def test_unknown_names_stay_in_a_command(word, filled):
-    assert fill_word(word, FIELDS) == filled
+def test_unknown_names_stay_in_a_command():
+    assert fill_word("{rank+8000} {foo+1} {{json}} {{rank}}", FIELDS) == "8010 {foo+1} {{json}} {rank}"
     assert fill_word("{rank}-{cpus}-{{cpus}}", {"rank": 0}) == "0-{cpus}-{{cpus}}", "no value yet"
 
 
@@ -137,30 +120,23 @@ def test_any_text_is_filled_or_an_error_in_it_and_can_be_written_literally(text)
     assert fill(without, FIELDS) == fill_word(without, FIELDS) == without
 
 
-@pytest.mark.parametrize("text", ["A", "=1", "", "A=\0", "1A=1", "a.b=1"])
-def test_text_that_is_not_an_assignment_is_refused(text):
-    with pytest.raises(OptionError):
-        parse_assignment(text)
-
-
 def test_assignments_keep_their_value_and_have_the_position_of_a_wrong_placeholder():
-    assert parse_assignment("A=b=c") == ("A", "b=c")
-    assert parse_assignment("A=") == ("A", "")
+    assert [parse_assignment(text) for text in ("A=b=c", "A=")] == [("A", "b=c"), ("A", "")]
     with pytest.raises(PositionError, match=r"unknown placeholder \{foo\}") as caught:
         parse_assignment("P={foo}")
     assert (caught.value.text, caught.value.span) == ("P={foo}", (2, 7))
+    for text in ("A", "=1", "A=\0", "1A=1", "a.b=1"):
+        with pytest.raises(OptionError):
+            parse_assignment(text)
 
 
 @pytest.mark.parametrize(("text", "pairs"), [
     ("\n  \t\n# A=1\n  # B=2\n", []),
     ("\ufeffA=1\r\nB=2\r\n", [("A", "1"), ("B", "2")]),
-    (" A=1", [("A", "1")]),
     ("A= 1 # one ", [("A", " 1 # one ")]),
     ("A=\"1\"\nB='2'\nC=", [("A", '"1"'), ("B", "'2'"), ("C", "")]),
-    ("A=b=c\\n", [("A", "b=c\\n")]),
     ("HOME\nMISSING\n", [("HOME", "/{{rank}}")]),  # a value of the caller is not filled
     ("A=\u00e9\u2028B", [("A", "\u00e9\u2028B")]),
-    ("A=1\nA=2", [("A", "1"), ("A", "2")]),
     ("PORT={rank+8000}", [("PORT", "{rank+8000}")]),
 ])  # fmt: skip
 def test_lines_of_a_file(text, pairs):

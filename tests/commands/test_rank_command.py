@@ -60,16 +60,13 @@ def test_a_further_attempt_differs_in_one_variable():
     assert (found, find_attempt({})) == ([3, 1, 1, 1], 1)
 
 
-@pytest.mark.parametrize(("env", "run_id", "rank"), [
-    ({}, None, None), ({"OMPBIND_RANK": "3"}, None, 3),
-    ({"OMPBIND_RANK": "3"}, "r1", None), ({"OMPBIND_RANK": "3", "OMPBIND_RUN_ID": "r1"}, "r1", 3),
-    ({"OMPBIND_RANK": "3", "OMPBIND_RUN_ID": "r2"}, "r1", None),
-    ({"OMPBIND_RANK": "", "OMPBIND_RUN_ID": "r1"}, "r1", None),
-    ({"OMPBIND_RANK": "-1", "OMPBIND_RUN_ID": "r1"}, "r1", None),
-    ({"OMPBIND_RANK": "\u00b2", "OMPBIND_RUN_ID": "r1"}, "r1", None),
+@pytest.mark.parametrize(("rank", "of_run", "run_id", "found"), [
+    (None, None, None, None), ("3", None, None, 3), ("3", None, "r1", None), ("3", "r1", "r1", 3),
+    ("3", "r2", "r1", None), ("-1", "r1", "r1", None), ("\u00b2", "r1", "r1", None),
 ])  # fmt: skip
-def test_the_rank_of_an_environment(env, run_id, rank):
-    assert find_rank(env, run_id) == rank
+def test_the_rank_of_an_environment(rank, of_run, run_id, found):
+    env = {"OMPBIND_RANK": rank, "OMPBIND_RUN_ID": of_run}
+    assert find_rank({name: value for name, value in env.items() if value is not None}, run_id) == found
 
 
 @pytest.mark.parametrize(("kept", "others"), [
@@ -84,10 +81,8 @@ def test_keep_env_keeps_inherited_variables_and_adds_the_others(kept, others):
 
 
 @pytest.mark.parametrize(("path", "added", "expected"), [
-    (None, (), "/f"), ("", (), "/f"),
-    ("/a:/b", (), "/f:/a:/b"), (":/a", (), "/f::/a"),
-    ("/a:/f", (), "/f:/a"), ("/a", ("/x{rank}", "/c{rank}"), "/f:/c1"),
-    ("/a", ("",), "/f"),
+    (None, (), "/f"), (":/a", (), "/f::/a"), ("/a:/f", (), "/f:/a"), ("/a", ("",), "/f"),
+    ("/a", ("/x{rank}", "/c{rank}"), "/f:/c1"),
 ])  # fmt: skip
 @pytest.mark.parametrize("keep", [False, True])
 def test_freezing_puts_its_directory_first_in_pythonpath(path, added, expected, keep):
@@ -106,18 +101,12 @@ def test_placeholders_are_replaced_and_other_braces_stay():
     assert commands(argv=("a", "{rank}"))[1].argv == ("a", "{rank}"), "filled on request only"
 
 
-def test_a_rank_runs_the_words_of_the_wrapper_and_then_the_command():
+def test_a_rank_runs_the_words_of_the_wrapper_and_the_command_with_global_and_local_ranks():
     spec = {"wrap": ("perf", "stat", "-o", "perf.{rank}"), "argv": ("app", "{size}", "{foo}")}
     assert commands(**spec)[1].argv == ("perf", "stat", "-o", "perf.1", "app", "{size}", "{foo}")
-    assert commands(**spec, fill_argv=True)[1].argv[-3:] == ("app", "2", "{foo}")
-
-
-def test_global_and_local_ranks_are_different_placeholders():
-    plan = make_plan(DUAL, Request(ranks=2))
     identity = RankIdentity(placement_index=1, rank=5, size=8, local_rank=1, local_size=2)
-    spec = RunSpec(argv=("a", "{rank}", "{local_rank}", "{size}"), fill_argv=True, run_id="r", base={},
-                   wrap=("w",))  # fmt: skip
-    assert make_command(plan, identity, spec).argv == ("w", "a", "5", "1", "8")
+    filled = RunSpec(argv=("a", "{rank}", "{local_rank}", "{foo}"), fill_argv=True, run_id="r", base={})
+    assert make_command(make_plan(DUAL, Request(ranks=2)), identity, filled).argv == ("a", "5", "1", "{foo}")
 
 
 def test_before_the_plan_all_is_filled_that_does_not_depend_on_it():
@@ -128,26 +117,23 @@ def test_before_the_plan_all_is_filled_that_does_not_depend_on_it():
     assert make_spec_before_plan(spec).wrap == ("w-0",)
 
 
-def test_the_order_of_cpus_is_published_if_it_is_not_rising():
+def test_the_order_of_cpus_is_published_and_without_binding_no_affinity_mask_is_set():
     request, added = Request(mask=parse_mask("3,1"), threads=1), (("C", "{cpus} {threads*2+8}"),)
     (command,) = commands(request=request, added_variables=added)
     assert (command.env["OMPBIND_CPUS"], command.env["C"]) == ("3,1", "3,1 10")
-
-
-def test_without_binding_no_affinity_mask_is_set():
     (command,) = commands(machine=DUAL.replace(bindable=False), request=Request())
-    assert command.cpus is None
-    assert command.env["OMP_PROC_BIND"] == "false"
-    assert "OMP_PLACES" not in command.env
+    assert (command.cpus, command.env["OMP_PROC_BIND"], command.env.get("OMP_PLACES")) == (
+        None,
+        "false",
+        None,
+    )
 
 
 def test_variables_of_an_outer_run_are_not_reported_as_changed():
-    plan = make_plan(DUAL, Request())
-    base = {"OMP_PLACES": "{7}"}
-    changed = find_changed(plan, RunSpec(argv=("a",), run_id="r", base=base))
-    assert changed == {"OMP_PLACES": "{0,1,2,3,4,5,6,7}"}
-    assert not find_changed(plan, RunSpec(argv=("a",), run_id="r", base={**base, "OMPBIND_RANK": "0"}))
-    assert not find_changed(plan, RunSpec(argv=("a",), run_id="r", base=base, keep_env=True))
+    plan, spec = make_plan(DUAL, Request()), RunSpec(argv=("a",), run_id="r", base={"OMP_PLACES": "{7}"})
+    assert find_changed(plan, spec) == {"OMP_PLACES": "{0,1,2,3,4,5,6,7}"}
+    assert not find_changed(plan, spec.replace(base={**spec.base, "OMPBIND_RANK": "0"}))
+    assert not find_changed(plan, spec.replace(keep_env=True))
 
 
 def test_a_rank_without_a_plan_inherits_everything_but_its_number_and_the_variables_of_the_user():
@@ -167,20 +153,13 @@ def test_a_rank_without_a_plan_inherits_everything_but_its_number_and_the_variab
     }  # fmt: skip
 
 
-def test_names_of_secret_variables():
+def test_values_of_variables_and_words_of_the_command_are_masked():
     assert {"KEY", "TOKEN", "PASSWORD", "SECRET"} <= {*SECRET_WORDS}
     assert all(map(is_secret, (*SECRET_WORDS, "HF_TOKEN", "OPENAI_API_KEY", "api_key", "KEY_FILE")))
     assert not any(map(is_secret, ("TOKENIZERS_PARALLELISM", "KEYBOARD", "MONKEY", "APIKEY", "")))
-
-
-def test_values_of_variables_and_words_of_the_command_are_masked():
-    spec = RunSpec(
-        argv=("env", "HF_TOKEN=abc", "PORT=1", "--API_KEY=x", "HF_TOKEN", "a b_KEY=c", "HF_TOKEN=a=b"),
-        run_id="r", base={"HF_TOKEN": "inherited"}, added_variables=(("API_KEY", "x{rank}"), ("PORT", "80")),
-    )  # fmt: skip
-    masked = mask_secrets(spec)
+    argv = ("env", "HF_TOKEN=abc", "PORT=1", "--API_KEY=x", "HF_TOKEN", "a b_KEY=c", "HF_TOKEN=a=b")
     words = ("env", "HF_TOKEN=***", "PORT=1", "--API_KEY=x", "HF_TOKEN", "a b_KEY=c", "HF_TOKEN=***")
-    assert masked.argv == words
-    assert mask_secrets(spec.replace(wrap=spec.argv)).wrap == words
-    assert masked.added_variables == (("API_KEY", "***"), ("PORT", "80"))
-    assert masked.replace(argv=spec.argv, added_variables=spec.added_variables) == spec
+    added = (("API_KEY", "x{rank}"), ("PORT", "80"))
+    spec = RunSpec(argv=argv, wrap=argv, run_id="r", base={"HF_TOKEN": "inherited"}, added_variables=added)
+    shown = (("API_KEY", "***"), ("PORT", "80"))
+    assert mask_secrets(spec) == spec.replace(argv=words, wrap=words, added_variables=shown)

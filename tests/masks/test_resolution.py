@@ -32,11 +32,8 @@ SECOND = DUAL.replace(
 )
 HYBRID = DUAL.replace(
     kinds=tuple(
-        CoreKind(name=name, cpus=CpuSet(cpus), strength=strength, source="type")
-        for name, cpus, strength in (
-            ("performance", [*range(6), *range(8, 14)], 1024),
-            ("efficiency", [6, 7, 14, 15], 512),
-        )
+        CoreKind(name=name, cpus=CpuSet.from_list(cpus), strength=strength, source="type")
+        for name, cpus, strength in (("performance", "0-5,8-13", 1024), ("efficiency", "6-7,14-15", 512))
     )
 )
 
@@ -61,17 +58,14 @@ def test_names_cpus_in_order(machine, text, expected):
     assert resolve(text, machine) == (tuple(expected), ())
 
 
-@pytest.mark.parametrize(("text", "expected"), [
-    ("l3:0", "0-3"), ("node:0.l3:0", "0-1"),
-    ("node:1.l3:0", "2-3"), ("l3:0.node:1", "2-3"),
-    ("l3:1.node:0", "4-5"), ("node:0.l3:0,node:3.l3:0", "0-1,6-7"),
-    ("node:1.l3:0.core:0", "2"),
-])  # fmt: skip
-def test_a_selector_selects_only_within_the_selector_before_it(text, expected):
+def test_a_selector_selects_only_within_the_selector_before_it():
     """Each L3 spans two nodes of two CPUs."""
     machine = read_machine("synthetic:pack:2 l3:1 numa:2 core:2 pu:1")
-    plan = planner.make_plan(machine, Request(mask=parse_mask(text)))
-    assert str(plan.used) == expected
+    for text, expected in (
+        ("node:0.l3:0", "0-1"), ("l3:0.node:1", "2-3"), ("l3:1.node:0", "4-5"),
+        ("node:0.l3:0,node:3.l3:0", "0-1,6-7"), ("node:1.l3:0.core:0", "2"),
+    ):  # fmt: skip
+        assert str(CpuSet(resolve(text, machine)[0][0])) == expected
 
 
 def test_partial_masks_drop_and_report_unusable_cpus_and_domains():
@@ -99,18 +93,13 @@ LEFT = "no CPU is left in this part"
 
 
 @pytest.mark.parametrize(("machine", "ranks", "mask", "marked", "message"), [
-    (DUAL, 1, "0,99", "99", "CPU 99 does not exist"),
     (DUAL, 2, "0-3|4-17", "4-17", "CPUs 16-17 do not exist"),
     (DUAL, 1, "0-3,^99", "^99", "CPU 99 does not exist"),
-    (DUAL, None, "0-3|99", "99", "CPU 99 does not exist"),
     (LIMITED, 1, "0-2,16", "16", "CPU 16 is offline"),
     (LIMITED, 1, "7-8", "7-8", "CPU 8 is not allowed"),
-    (LIMITED, 2, "8|9", "8", "CPU 8 is not allowed"),
     (DUAL, 2, "0-3|1,^1", "1,^1", LEFT), (DUAL, 1, "^all", "^all", LEFT),
-    (DUAL, 1, "0,node:2", "node:2", "no node with index 2"),
     (DUAL, 2, "node:1|node:2", "node:2", "no node with index 2"),
     (DUAL, 1, "0,node:1.core:2-9", "core:2-9", "core with index 4-9"),
-    (DUAL, 1, "node:#0-7", "node:#0-7", "no node with OS number 2-7"),
     (DUAL, 1, "all,^node:2", "node:2", "no node with index 2"),
     (DUAL, 1, "core:#0", "core:#0", "core domains have no OS numbers"),
     (DUAL, 1, "book:0", "book:0", "this machine has no book domains"),
@@ -120,12 +109,8 @@ LEFT = "no CPU is left in this part"
     (DUAL, 1, "0-3|4-7", "4-7", "2 parts for 1 rank"),
     (DUAL, 2, "0-3|4-5|6", "6", "3 parts for 2 ranks"),
     (DUAL, 3, "0-1|2-3", "0-1|2-3", "2 parts for 3 ranks"),
-    (DUAL, 3, "node:0|node:1", "node:0|node:1", "2 parts for 3 ranks"),
     (DUAL, 3, "0-3|4|7,1-2", "7,1-2", "ranks 0 and 2 would both get CPUs 1-2"),
-    (DUAL, 2, "0-3|2-5", "2-5", "ranks 0 and 1 would both get CPUs 2-3"),
-    (DUAL, 2, "0|all", "all", "ranks 0 and 1 would both get CPU 0"),
     (DUAL, 2, "0|^9", "^9", "ranks 0 and 1 would both get CPU 0"),
-    (DUAL, 2, "0-1|1,0", "1,0", "ranks 0 and 1 would both get CPUs 0-1"),
 ])  # fmt: skip
 def test_errors_mark_the_text(machine, ranks, mask, marked, message):
     check_error(machine, Request(ranks=ranks, mask=parse_mask(mask)), marked, message)
@@ -149,20 +134,14 @@ def test_masks_that_contradict_options(options, mask, marked, message):
 
 
 requests = st.builds(
-    dict,
-    ranks=st.sampled_from([None, 1, 2, 2, 3, 4]),
+    dict, ranks=st.sampled_from([None, 1, 2, 2, 3, 4]), smt=st.sampled_from(["auto", "all", 1, 2]),
     strategy=st.sampled_from(["balanced", "balanced", "compact", "nodes", "cores", "books"]),
-    smt=st.sampled_from(["auto", "all", 1, 2]),
-    sibling=st.sampled_from(["first", "last"]),
-    threads=st.sampled_from([None, None, 2]),
+    sibling=st.sampled_from(["first", "last"]), threads=st.sampled_from([None, None, 2]),
     sharing=st.sampled_from([Sharing.WARN, Sharing.WARN, Sharing.SHARE, Sharing.AVOID]),
     allow_partial=st.sampled_from([False, False, True]),
     core_kind=st.sampled_from(["all", "all", "performance", "efficiency"]),
 ) | st.builds(
-    dict,
-    ranks=st.sampled_from([None, 2, 3]),
-    reserve=st.sampled_from([0, 1, 2]),
-    smt=st.sampled_from(["auto", 1]),
+    dict, ranks=st.sampled_from([None, 2, 3]), reserve=st.integers(0, 2), smt=st.sampled_from(["auto", 1])
 ) | st.builds(dict, reserve_total=st.sampled_from([1, 2]))  # fmt: skip
 
 

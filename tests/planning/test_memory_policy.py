@@ -8,19 +8,17 @@ from ompbind.cli.plan import FORMATS
 from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError, RequestError
 from ompbind.machine.nodes import add_nearest_nodes
-from ompbind.masks.mask import parse_mask
 from ompbind.planning.plan import MemoryPolicy
-from ompbind.planning.planner import make_plan
-from ompbind.planning.request import MemoryMode, Request
+from ompbind.planning.request import MemoryMode
 from tests.machines import Shape, make_machine
+from tests.planning.test_planner import plan_on
 
 DUAL = make_machine(Shape(packages=2, cores=4))
 LOCAL, PREFERRED, INTERLEAVE = MemoryMode.LOCAL, MemoryMode.PREFERRED, MemoryMode.INTERLEAVE
 
 
-def planned(machine=DUAL, mask=None, **options):
-    request = {"ranks": 2, "memory": MemoryMode.BIND, **options}
-    return make_plan(machine, Request(mask=parse_mask(mask) if mask else None, **request))
+def planned(machine=DUAL, **options):
+    return plan_on(machine, **{"ranks": 2, "memory": MemoryMode.BIND, **options})
 
 
 def policies(plan):
@@ -47,15 +45,9 @@ NO_NODES = DUAL.replace(nodes=(), domains=tuple(d for d in DUAL.domains if d.lev
 @pytest.mark.parametrize(("machine", "options", "expected", "code", "text"), [
     (DUAL, {"memory": LOCAL}, [None, None], "", ""),
     (DUAL, {}, ["bind:0", "bind:1"], "", ""),
-    (DUAL, {"memory": PREFERRED}, ["prefer:0", "prefer:1"], "", ""),
     (DUAL, {"ranks": 1, "memory": PREFERRED}, ["prefer (many):0-1"], "", ""),
     (DUAL, {"ranks": 1, "memory": INTERLEAVE}, ["interleave:0-1"], "", ""),
     (DUAL, {"ranks": 1, "memory": MemoryMode.WEIGHTED}, ["weighted interleave:0-1"], "", ""),
-    (DUAL, {"memory": MemoryMode.WEIGHTED}, ["weighted interleave:0", "weighted interleave:1"],
-     "", ""),
-    (DUAL, {"memory": INTERLEAVE}, ["interleave:0", "interleave:1"], "", ""),
-    (DUAL, {"ranks": 1}, ["bind:0-1"], "", ""),
-    (DUAL, {"strategy": "all"}, ["bind:0-1", "bind:0-1"], "", ""),
     (DUAL, {"mask": "none"}, ["bind:0-1", "bind:0-1"], "", ""),
     (NEAREST, {}, ["bind:0", "bind:0"], "", ""),
     (EMPTY, {}, ["bind:0", None], "memory-unset", "rank 1: no NUMA node with memory is known"),
@@ -94,10 +86,8 @@ def test_ranks_have_the_nodes_of_their_cpus_and_notes_explain_exceptions(
     ("numactl", {}, "--membind=0\n.*--membind=1"),
     ("numactl", {"memory": PREFERRED}, "--preferred=0\n.*--preferred=1"),
     ("numactl", {"memory": PREFERRED, "ranks": 1}, "--preferred-many=0-1"),
-    ("numactl", {"memory": INTERLEAVE, "ranks": 1}, "--interleave=0-1"),
     ("numactl", {"memory": MemoryMode.WEIGHTED, "ranks": 1}, "--weighted-interleave=0-1"),
     ("systemd", {"memory": MemoryMode.WEIGHTED, "ranks": 1}, None),
-    ("slurm", {"memory": MemoryMode.WEIGHTED}, None),
     ("slurm", {}, "--mem-bind=mask_mem:0x1,0x2"),
     ("docker", {}, "--cpuset-mems=0\\b.*\n.*--cpuset-mems=1\\b"),
     ("systemd", {"memory": LOCAL, "ranks": 1}, "NUMAPolicy=bind\nNUMAMask=\nNUMAMask=0-1"),

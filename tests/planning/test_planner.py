@@ -12,16 +12,18 @@ from ompbind.planning.request import Request, Sharing
 from tests.machines import Shape, make_machine
 
 DUAL = Shape(packages=2, cores=4, smt=2)  # CPUs 0-7, siblings 8-15
-ADJACENT = Shape(packages=2, cores=4, smt=2, numbering="adjacent")  # siblings 0,1  2,3  ...
 ROBIN = Shape(packages=2, cores=4, smt=2, numbering="round-robin")  # even CPUs in package 0
 POWER = Shape(packages=2, cores=2, smt=8, numbering="adjacent")
 SNC = Shape(packages=2, nodes=2, l3s=1, cores=4, smt=1)  # four nodes of four cores
 
 
-def plan(shape, machine=None, **options):
+def plan_on(machine, **options):
     mask = options.pop("mask", None)
-    request = Request(mask=parse_mask(mask) if mask else None, **options)
-    return make_plan(machine or make_machine(shape), request)
+    return make_plan(machine, Request(mask=parse_mask(mask) if isinstance(mask, str) else mask, **options))
+
+
+def plan(shape, machine=None, **options):
+    return plan_on(machine or make_machine(shape), **options)
 
 
 def lists(made):
@@ -34,29 +36,21 @@ def codes(made):
 
 @pytest.mark.parametrize(("shape", "options", "expected"), [
     (DUAL, {"ranks": 1}, "0-7"), (DUAL, {"ranks": 2}, "0-3 4-7"),
-    (DUAL, {"ranks": 3}, "0-2 3-5 6-7"),
     (DUAL, {"ranks": 4, "smt": "all"}, "0-1,8-9 2-3,10-11 4-5,12-13 6-7,14-15"),
     (DUAL, {"ranks": 2, "sibling": "last"}, "8-11 12-15"),
-    (ADJACENT, {"ranks": 2}, "0,2,4,6 8,10,12,14"), (ADJACENT, {"ranks": 2, "smt": 2}, "0-7 8-15"),
     (ROBIN, {"ranks": 2}, "0,2,4,6 1,3,5,7"),
     (ROBIN, {"ranks": 4, "smt": "all"}, "0,2,8,10 4,6,12,14 1,3,9,11 5,7,13,15"),
     (POWER, {"ranks": 2}, "0-3,8-11 16-19,24-27"),
     (POWER, {"ranks": 4, "smt": 3}, "0-2 8-10 16-18 24-26"), (SNC, {"ranks": 2}, "0-7 8-15"),
-    (SNC, {"ranks": 6}, "0-2 3-5 6-7 8-10 11-13 14-15"), (DUAL, {"ranks": 8}, "0 1 2 3 4 5 6 7"),
+    (SNC, {"ranks": 6}, "0-2 3-5 6-7 8-10 11-13 14-15"),
     (DUAL, {"ranks": 2, "strategy": "compact", "threads": 2}, "0-1 2-3"),
-    (DUAL, {"ranks": 2, "strategy": "compact", "threads": 2, "smt": 2}, "0,8 1,9"),
     (DUAL, {"ranks": 2, "strategy": "spread", "threads": 2}, "0-1 4-5"),
-    (SNC, {"ranks": 3, "strategy": "spread", "threads": 1}, "0 4 8"),
-    (SNC, {"ranks": 2, "strategy": "nodes"}, "0-3 4-7"),
     (SNC, {"ranks": None, "strategy": "packages"}, "0-7 8-15"),
-    (DUAL, {"ranks": 4, "strategy": "nodes"}, "0-1 2-3 4-5 6-7"),
     (DUAL, {"ranks": 3, "strategy": "nodes"}, "0-1 2-3 4-7"),
     (DUAL, {"ranks": 3, "strategy": "cores"}, "0 1 2"), (DUAL, {"ranks": 2, "strategy": "all"}, "0-7 0-7"),
-    (DUAL, {"ranks": None}, "0-3 4-7"),
     (DUAL, {"ranks": None, "strategy": "compact", "threads": 3}, "0-2 4-6"),
-    (DUAL, {"ranks": 2, "mask": "0-3"}, "0-1 2-3"), (DUAL, {"ranks": 2, "mask": "0,1,8,9"}, "0,8 1,9"),
-    (DUAL, {"ranks": 2, "mask": "0,1,8,9", "smt": 1}, "0 1"),
-    (DUAL, {"ranks": 3, "mask": "7|0-1|3"}, "7 0-1 3"), (DUAL, {"ranks": None, "mask": "7|0-1"}, "7 0-1"),
+    (DUAL, {"ranks": 2, "mask": "0,1,8,9"}, "0,8 1,9"),
+    (DUAL, {"ranks": None, "mask": "7|0-1"}, "7 0-1"),
     (DUAL, {"ranks": 2, "mask": "auto"}, "0-3 4-7"), (DUAL, {"ranks": 2, "mask": "none"}, "0-15 0-15"),
     (DUAL, {"ranks": 2, "mask": "0-3|2-5", "sharing": Sharing.SHARE}, "0-3 2-5"),
     (Shape(cores=2), {"ranks": 5, "sharing": Sharing.SHARE}, "0 0 0 1 1"),
@@ -71,7 +65,6 @@ def test_ranks_get(shape, options, expected):
     ({"reserve": 1, "mask": "0-7"}, "0-2 4-6", "3,7,11,15"),
     ({"reserve_total": 3, "mask": "0-3|4-7"}, "0-1 4-6", "2-3,7,10-11,15"),
     ({"reserve": 1, "smt": "all"}, "0-2,8-10 4-6,12-14", "3,7,11,15"),
-    ({"strategy": "compact", "threads": 2, "reserve": 1}, "0-1 4-5", "2,6,10,14"),
 ])  # fmt: skip
 def test_reserved_cores_are_whole_cores(options, expected, reserved):
     made = plan(DUAL, ranks=2, **options)
@@ -90,13 +83,10 @@ def make_irregular(cores, nodes=(), **changes):
     return machine.replace(domains=domains, nodes=(), online=union(cores), allowed=union(cores), **changes)
 
 
-def test_ranks_share_smt_cores_only_if_necessary():
+def test_ranks_share_smt_cores_only_if_necessary_and_cores_without_a_node_can_be_reserved_too():
     machine = make_irregular(["0-1", "2-3", "4", "5"])
     assert lists(plan(None, machine=machine, ranks=5)) == ["0", "1", "2", "4", "5"]
     assert lists(plan(None, machine=machine, ranks=5, smt="all")) == ["0", "1", "2-3", "4", "5"]
-
-
-def test_cores_without_a_node_can_be_reserved_too():
     machine = make_irregular(map(str, range(8)), ["0-3"])
     assert len(plan(None, machine=machine, ranks=1, reserve_total=5).reserved) == 5
 
@@ -104,10 +94,8 @@ def test_cores_without_a_node_can_be_reserved_too():
 @pytest.mark.parametrize(("options", "message"), [
     ({"ranks": 17}, "17 ranks do not fit on 16 CPUs"),
     ({"ranks": 9, "smt": 1}, "9 ranks do not fit on 8 CPUs"),
-    ({"ranks": 3, "strategy": "compact", "threads": 3}, "need 9 cores, but 8 are usable"),
     ({"ranks": 8, "reserve": 1}, "rank 0 would have no core left"),
     ({"ranks": 2, "reserve": 1, "mask": "0-3|4"}, "rank 1 would have no core left"),
-    ({"ranks": 9, "reserve": 1}, "rank 8 would have no core left"),
     ({"reserve_total": 8}, "cannot reserve 8 cores of 8 usable cores and start 1 rank"),
     ({"ranks": 2, "reserve_total": 1, "mask": "0|1"}, "rank 0 would have no core left"),
     ({"ranks": 12, "strategy": "books"}, "has no book domains"),
@@ -119,7 +107,6 @@ def test_impossible_requests_are_errors_with_a_hint(options, message):
 
 
 @pytest.mark.parametrize(("ranks", "mask", "expected"), [
-    (1, "3,1,2", [(3, 1, 2)]),
     (2, "0,1|1,0", [(0, 1), (1, 0)]),
     (2, "9,1,8,0", [(8, 0), (9, 1)]),
 ])  # fmt: skip
@@ -172,10 +159,8 @@ def test_place_lists_too_long_for_a_runtime_fall_back_with_a_note():
 @pytest.mark.parametrize(("isolated", "options", "expected", "unused"), [
     ("0", {}, "1-3 4-7", "CPUs 0,8"), ("0", {"smt": "all"}, "1-3,9-11 4-7,12-15", "CPUs 0,8"),
     ("0", {"ranks": 1, "mask": "node:0"}, "1-3,9-11", "CPUs 0,8"),
-    ("0", {"ranks": 1, "mask": "core:0"}, "8", ""), ("0", {"ranks": 1, "mask": "8"}, "8", ""),
-    ("0", {"ranks": 1, "mask": "core:1"}, "1,9", ""), ("0", {"ranks": 1, "mask": "0,8"}, "0,8", ""),
-    ("0,8", {}, "1-3 4-7", "CPUs 0,8"), ("0-7", {}, "8-11 12-15", ""),
-    ("0-15", {}, "0-3 4-7", ""),
+    ("0", {"ranks": 1, "mask": "core:0"}, "8", ""), ("0", {"ranks": 1, "mask": "0,8"}, "0,8", ""),
+    ("0-7", {}, "8-11 12-15", ""), ("0-15", {}, "0-3 4-7", ""),
 ])  # fmt: skip
 def test_siblings_of_isolated_cpus_are_left_idle_and_a_note_names_them(isolated, options, expected, unused):
     machine = make_machine(DUAL, isolated=CpuSet.from_list(isolated))
@@ -190,16 +175,13 @@ SERVED = "on the first CPU of their rank, not on its service CPUs"
 
 
 @pytest.mark.parametrize(("mask", "options", "expected", "note"), [
-    ("0-3", {}, "thread 0-3 1 2 3", BOUND), ("0-3", {"ranks": 4}, "rank 0", ""), ("4-7", {}, "rank 4-7", ""),
-    ("3-4", {}, "thread 3-4 4", BOUND), ("0-3", {"service_total": 1}, "thread 0-3 1 2", SERVED),
-    ("4-5|0-1", {"ranks": 2}, "thread 4-5 5", BOUND),
-    ("0-3", {"bind_given": True}, "rank 0-3", f"threads of rank 0 {SHARED_CPUS} (--bind thread"),
+    ("3-4", {}, "thread 3-4 4", BOUND), ("0-3", {"ranks": 4}, "rank 0", ""), ("4-7", {}, "rank 4-7", ""),
+    ("0-3", {"service_total": 1}, "thread 0-3 1 2", SERVED),
     ("4-5|0-1", {"ranks": 2, "bind_given": True}, "rank 4-5", f"threads of rank 1 {SHARED_CPUS}"),
     ("0-3", {"bind": Bind.NONE}, "none", f"{SHARED_CPUS} (--bind thread"),
     ("0-1,8-9", {"bind": Bind.CORE}, "core 0-1,8-9 1,9", f"{SHARED_CPUS} (--bind thread"),
     ("0-1", {"bind": Bind.CORE}, "core 0-1 1", f"{BOUND} (--bind core)"),
     ("0-1", {"bind": Bind.EXACT}, "exact 0 1", f"{BOUND} (--bind exact)"),
-    ("0-3", {"threads": 1}, "rank 0-3", f"{SHARED_CPUS} (start one rank per CPU)"),
     ("0-3", {"processes_per_rank": 2}, "rank 0-3", f"{SHARED_CPUS} (start one rank per CPU)"),
 ])  # fmt: skip
 def test_threads_of_ranks_are_bound_on_isolated_cpus_or_a_warning_says_so(mask, options, expected, note):
@@ -215,7 +197,6 @@ def test_threads_of_ranks_are_bound_on_isolated_cpus_or_a_warning_says_so(mask, 
     # four threads are used of each core that has eight, although some are offline
     (["0-7", "8-15", "16-23"], "", "0-3,8-11,16-19"),
     (["0-1", "8-9", "16-17"], "2-7,10-15,18-23", "0-1,8-9,16-17"),
-    (["0-5", "8", "16"], "6-7,9-15,17-23", "0-3,8,16"),
     # cores of four threads use one
     (["0,2", "4,6", "8,10"], "1,3,5,7,9,11", "0,4,8"),
 ])  # fmt: skip
@@ -225,13 +206,11 @@ def test_threads_of_power_are_counted_although_some_are_offline(cores, offline, 
 
 
 @pytest.mark.parametrize(("mask", "options", "is_noted"), [
-    ("core:0-3", {}, True), ("core:0,1|core:2", {"ranks": 2}, True),
-    ("core:0-3", {"smt": 1}, False), ("core:0-3", {"smt": "all"}, False),
-    ("0-3,8-11", {}, False), ("^core:0", {}, False),
+    ("core:0,1|core:2", {"ranks": 2}, True), ("core:0-3", {"smt": 1}, False), ("0-3,8-11", {}, False),
+    ("^core:0", {}, False),
 ])  # fmt: skip
 def test_a_note_says_that_a_domain_means_all_hardware_threads(mask, options, is_noted):
-    noted = [
-        note.text for note in plan(DUAL, mask=mask, **options).notes if "domains in the mask" in note.text
-    ]
-    assert len(noted) == is_noted
-    assert all("up to 2 per core" in text for text in noted)
+    texts = [note.text for note in plan(DUAL, mask=mask, **options).notes]
+    assert ["up to 2 per core" in text for text in texts if "domains in the mask" in text] == [
+        True
+    ] * is_noted

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ompbind.commands.environment import make_thread_variables
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MaskError, PlanError
-from ompbind.machine.model import CoreKind, Level
+from ompbind.machine.model import CoreKind
 from ompbind.masks.mask import SELECTABLE, parse_mask
 from ompbind.openmp.binding import TEXT_LIMIT, Bind, ProcBind
 from ompbind.openmp.variables import MASK_COUNTS, OVERRIDING_VARIABLES, PROCESS_COUNTS, THREAD_COUNTS
@@ -34,9 +34,8 @@ shapes = st.builds(
 def machines(draw):
     """Draw a machine with some allowed CPUs, and perhaps with core kinds, isolated CPUs and a quota."""
     machine = make_machine(draw(shapes))
-    cores = [core.cpus for core in machine.at(Level.CORE)]
     some = st.sets(st.sampled_from(list(machine.online)), min_size=1).map(CpuSet)
-    performance = union(cores[: draw(st.integers(1, len(cores)))])
+    performance = union(machine.table.cores[: draw(st.integers(1, len(machine.table.cores)))])
     efficiency = machine.online - performance
     kinds = tuple(
         CoreKind(name=name, cpus=cpus, strength=strength, source="type")
@@ -56,10 +55,9 @@ def machines(draw):
 def parts(draw, machine):
     """Draw a part of a mask that names CPUs of this machine, by number or as a domain."""
     number = st.sampled_from(list(machine.allowed)).map(str)
-    levels = [level for level in SELECTABLE if machine.at(level, machine.allowed)]
-    level = draw(st.sampled_from(levels))
-    count = len(machine.at(level, machine.allowed))
-    domain = st.integers(0, count - 1).map(lambda index: f"{level}:{index}")
+    level = draw(st.sampled_from([level for level in SELECTABLE if machine.at(level, machine.allowed)]))
+    last = len(machine.at(level, machine.allowed)) - 1
+    domain = st.integers(0, last).map(lambda index: f"{level}:{index}")
     return ",".join(draw(st.lists(number | domain, min_size=1, max_size=4)))
 
 

@@ -23,14 +23,10 @@ LISTED = "granularity=fine,explicit,proclist=[0,1,2,3]"
 def lib(text):
     """Return a library from text such as "preloaded omp 14"."""
     how, name, *version = text.split()
-    library = Library(
-        path=f"/{how}/lib{name}.so", kind=LIBRARY_KINDS[name], version=int(version[0]) if version else None
-    )
-    return DetectedLibrary(
-        library=library,
-        method=DetectionMethod(how),
-        origin={"preloaded": "LD_PRELOAD", "needed": "app"}.get(how, "torch"),
-    )
+    number = int(version[0]) if version else None
+    library = Library(path=f"/{how}/lib{name}.so", kind=LIBRARY_KINDS[name], version=number)
+    origin = {"preloaded": "LD_PRELOAD", "needed": "app"}.get(how, "torch")
+    return DetectedLibrary(library=library, method=DetectionMethod(how), origin=origin)
 
 
 def workload(kind, *libraries):
@@ -42,14 +38,10 @@ def workload(kind, *libraries):
     )
 
 
-def made(bind, kind, *libraries, runtime=None, ranks=2):
-    request = Request(
-        ranks=ranks,
-        bind=Bind(bind),
-        workload=workload(kind, *libraries),
-        omp_runtime=runtime and OmpRuntime(runtime),
-    )
-    plan = make_plan(DUAL, request)
+def made(bind, kind, *libraries, runtime=None):
+    omp_runtime = runtime and OmpRuntime(runtime)
+    work = workload(kind, *libraries)
+    plan = make_plan(DUAL, Request(ranks=2, bind=Bind(bind), workload=work, omp_runtime=omp_runtime))
     variables = make_thread_variables(plan, 0)
     return tuple(variables[name] for name in NAMES), plan
 
@@ -70,21 +62,15 @@ def conflicts(plan):
 @pytest.mark.parametrize(("bind", "given", "expected"), [
     # the default is one place, with any runtime
     ("rank", ("app",), (ALL, "true", None)),
-    ("rank", ("app", "needed omp 16"), (ALL, "true", None)),
     ("rank", ("python", "available gomp", "preloaded iomp"), (ALL, "true", None)),
     # no places for a libomp whose forked children crash if there are places
     ("rank", ("app", "needed omp 15"), (None, "false", None)),
-    ("rank", ("python", "available omp 14"), (None, "false", None)),
     # worker threads are pinned only on request
     ("thread", ("app", "needed gomp"), (WORKERS, "close", None)),
-    ("thread", ("app", "needed omp 14"), (WORKERS, "close", None)),
     ("thread", ("python", "preloaded iomp", "available gomp"), (WORKERS, "close", None)),
     # exact: some runtimes restore the mask of the initial thread
     ("exact", ("app",), (EACH, "close", "reset")),
-    ("exact", ("script",), (EACH, "close", "reset")),
     ("exact", ("app", "needed gomp"), (EACH, "close", None)),
-    ("exact", ("app", "needed omp 14"), (EACH, "close", None)),
-    ("exact", ("app", "needed iomp"), (EACH, "close", "reset")),
     ("exact", ("python", "available gomp", "available iomp"), (EACH, "close", "reset")),
     # with --omp-runtime
     ("exact gomp", ("script",), (EACH, "close", None)),
@@ -108,7 +94,6 @@ def test_the_binding_is_written_as_the_runtime_needs_it(bind, given, expected):
     ("exact", ("app", "needed gomp", "needed openblas"), ["and libgomp, all threads of libopenblas"]),
     ("exact", ("python", "preloaded omp 14"), ["before LLVM 15", "first CPU"]),
     ("thread", ("app", "needed omp 15"), ["children will crash in libomp of LLVM 15"]),
-    ("core", ("python", "available omp 14"), ["children will crash in libomp of LLVM 14"]),
 ])  # fmt: skip
 def test_bindings_that_will_not_hold_are_warned_about(bind, given, words):
     plan = made(bind, *given)[1]
@@ -124,9 +109,7 @@ def test_bindings_that_will_not_hold_are_warned_about(bind, given, words):
 @pytest.mark.parametrize(("bind", "given"), [
     ("rank", ("python", "available gomp", "available iomp", "preloaded iomp")),
     ("rank", ("app", "needed omp 14")), ("none", ("app", "needed omp 14")),
-    ("thread", ("python", "available gomp", "available gomp")),
-    ("exact", ("app", "needed gomp")), ("exact", ("app", "needed iomp")),
-    ("exact", ("python",)),
+    ("exact", ("app", "needed gomp")), ("exact", ("python",)),
 ])  # fmt: skip
 def test_bindings_that_hold_have_no_warning(bind, given):
     plan = made(bind, *given)[1]
@@ -142,7 +125,6 @@ def test_a_wrong_omp_runtime_is_warned_about():
 @pytest.mark.parametrize(("bind", "name", "value", "words"), [
     ("rank", "OMP_PLACES", "{1}", "override the binding"),
     ("thread", "OMP_PROC_BIND", "false", "override the binding"),
-    ("rank", "KMP_AFFINITY", "compact", "override the binding"),
     ("rank", "KMP_AFFINITY", "verbose, reset", ""),
     ("none", "KMP_AFFINITY", "verbose,norespect", "off the CPUs"),
     ("none", "GOMP_CPU_AFFINITY", "0-3", "off the CPUs"),
@@ -158,7 +140,6 @@ def test_variables_that_override_the_plan_are_warned_about(bind, name, value, wo
 
 
 @pytest.mark.parametrize(("bind", "given", "runtime", "words"), [
-    ("rank", ("app", "needed gomp"), None, "libgomp (needed by app)"),
     ("rank", ("app",), None, "none found in /bin/app"),
     ("rank", ("python", "available gomp", "available iomp"), None, "libiomp5 (found in torch)"),
     ("rank", ("script",), None, "unknown (the command runs /bin/script"),

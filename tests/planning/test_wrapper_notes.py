@@ -30,7 +30,6 @@ def starts(workers="", instead="mpirun ... ompbind exec -- CMD"):
 
 @pytest.mark.parametrize(("changes", "options", "words"), [
     ({"rebinds": True}, {}, "WORDS replaces the affinity mask of its rank"),
-    ({"rebinds": True, "cpus": CpuSet(range(4))}, {}, "replaces the affinity mask"),
     ({"rebinds": True, "cpus": CpuSet(range(4))}, {"ranks": 1}, "replaces the affinity mask"),
     ({"rebinds": True, "nodes": CpuSet((7,))}, {"ranks": 1}, "(remove it, and select CPUs with --mask)"),
     ({"sets_memory": True}, {"memory": MemoryMode.BIND}, "replaces the memory policy"),
@@ -45,10 +44,8 @@ def starts(workers="", instead="mpirun ... ompbind exec -- CMD"):
     # what a plan allows
     ({"rebinds": True, "cpus": CpuSet(range(8))}, {"ranks": 1}, ""),
     ({"rebinds": True, "nodes": CpuSet((0, 1))}, {"ranks": 1}, ""),
-    ({"rebinds": True, "nodes": CpuSet((1,))}, {"ranks": 1, "mask": parse_mask("node:1")}, ""),
     (starts("4"), {"ranks": 1, "threads": 2}, ""), (starts("4"), {"mask": parse_mask("none")}, ""),
     ({"launch": Launch(text="make", workers="8", jobs=True)}, {"ranks": 1}, ""),
-    (starts("16", ""), {"ranks": 1, "processes_per_rank": 16}, ""),
     (starts("4", ""), {"ranks": 1, "processes_per_rank": 4}, ""), (starts("auto", ""), {"threads": 1}, ""),
     ({"sets_memory": True}, {}, ""),
 ])  # fmt: skip
@@ -58,7 +55,6 @@ def test_what_undoes_a_plan_is_warned_about(changes, options, words):
     for note in found:
         assert words in note.text
         assert note.warning
-        assert note.text.endswith(")"), "a remedy"
     if any(note.code == WRAPPER for note in found):
         with pytest.raises(PlanError):
             notes(work(**changes), **options, strict=True)

@@ -2,17 +2,14 @@
 
 import pytest
 
-from ompbind.cpuset import CpuSet, union
+from ompbind.cpuset import CpuSet
 from ompbind.errors import OmpbindError, PlanError, RequestError
 from ompbind.machine.devices import Device, DeviceKind, number_devices
-from ompbind.machine.model import Level
-from ompbind.masks.mask import parse_mask
 from ompbind.planning.devices.locality import find_near
 from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.metrics import measure_plan
-from ompbind.planning.planner import make_plan
-from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine
+from tests.planning.test_planner import plan_on as plan
 from tests.recordings import ANSWERS, NO_RECORDINGS, read_with_devices
 
 GPU, NIC = (DeviceKind.GPU,), (DeviceKind.NIC,)
@@ -47,11 +44,6 @@ def test_a_device_without_a_list_of_cpus_is_near_those_of_its_node():
 FOUR = make_gpus("12-15", "8-11", "0-3", "4-7")
 
 
-def plan(machine, **options):
-    mask = options.pop("mask", None)
-    return make_plan(machine, Request(mask=parse_mask(mask) if mask else None, **options))
-
-
 def rows(made):
     """The devices and the CPUs of each rank, as "gpu:0 0-3; gpu:1,gpu:2 4-7"."""
     return "; ".join(f"{','.join(map(str, p.devices))} {p.cpuset}" for p in made.placements)
@@ -76,21 +68,16 @@ def test_recorded_machine(name, options, expected):
 
 EACH = "gpu:0 12-15; gpu:1 8-11; gpu:2 0-3; gpu:3 4-7"
 LESS = "gpu:0 12-14; gpu:1 8-10; gpu:2 0-2; gpu:3 4-6"
-TWO = "gpu:0 12-13; gpu:1 8-9; gpu:2 0-1; gpu:3 4-5"
 PAIRS = "gpu:0,gpu:1 8-15; gpu:2,gpu:3 0-7"
 SHARED = {"ranks": 4, "share_devices": True, "devices_per_rank": 2}
 
 
 @pytest.mark.parametrize(("options", "expected"), [
-    ({"ranks": 4}, EACH),
     ({"ranks": None}, EACH),
-    ({"ranks": 1}, "gpu:0,gpu:1,gpu:2,gpu:3 0-15"),
     ({"ranks": 2}, PAIRS),
     ({"ranks": 3}, "gpu:0,gpu:1 8-15; gpu:2 0-3; gpu:3 4-7"),
-    ({"ranks": 4, "threads": 2, "strategy": "compact"}, TWO),
     ({"ranks": 4, "reserve": 1}, LESS),
     ({"ranks": 2, "mask": "0-3|8-11"}, "gpu:0,gpu:1 0-3; gpu:2,gpu:3 8-11"),
-    ({"ranks": 2, "mask": "none"}, "gpu:0,gpu:1 0-31; gpu:2,gpu:3 0-31"),
     ({"ranks": 2, "mask": "none", "service_total": 1}, "gpu:0,gpu:1 0-31; gpu:2,gpu:3 0-31"),
     ({"ranks": 6, "share_devices": True},
      "gpu:0 12-13; gpu:0 14-15; gpu:1 8-11; gpu:2 0-1; gpu:2 2-3; gpu:3 4-7"),
@@ -117,8 +104,6 @@ def test_ranks_get(options, expected):
     (["4-7"], {"ranks": 1, "cores": 5}, "gpu:0 0,4-7"),
     # no CPU near is known
     (["", "", "", ""], {"ranks": 4}, "gpu:0 0-3; gpu:1 4-7; gpu:2 8-11; gpu:3 12-15"),
-    ([""], {"ranks": 1}, "gpu:0 0-15"),
-    (["0-15"] * 4, {"ranks": 4}, "gpu:0 0-3; gpu:1 4-7; gpu:2 8-11; gpu:3 12-15"),
     # ranks with distant devices prefer cores near their own
     (["12-15", "0-3", "8-11", "4-7"], {"ranks": 2}, "gpu:0,gpu:1 0-3,12-15; gpu:2,gpu:3 4-11"),
 ])  # fmt: skip
@@ -129,8 +114,8 @@ def test_ranks_with_devices_in_other_places_get(near, options, expected):
 def test_too_few_cores_near_a_device_widen_to_the_package_and_a_note_names_the_ranks():
     made = plan(machine_with(device("01:00.0", "4-7")), ranks=5, devices=GPU, share_devices=True)
     assert rows(made) == "gpu:0 0-1; gpu:0 2-3; gpu:0 4-5; gpu:0 6; gpu:0 7"
-    (text,) = notes(made, "device-distance")
-    assert text == "ranks 0-1 have CPUs 0-3, not near gpu:0 (CPUs 4-7,20-23): too few usable cores are near"
+    text = "ranks 0-1 have CPUs 0-3, not near gpu:0 (CPUs 4-7,20-23): too few usable cores are near"
+    assert notes(made, "device-distance") == [text]
 
 
 DISTANCES = ((10, 12, 32, 32), (12, 10, 32, 32), (32, 32, 10, 12), (32, 32, 12, 10))
@@ -164,21 +149,17 @@ def test_idle_cores_and_devices_are_named_once():
     made = plan(machine_with(*FOUR), cores=1, **options)
     (far,), (near,) = notes(made, "devices-idle"), notes(made, "idle")
     assert far == "8 cores idle (CPUs 0-7,16-23): near no device of a rank", "-c 1 decides the cores"
-    cores = made.machine.at(Level.CORE)
-    rest = [core.cpus for core in cores if core.cpus.isdisjoint(CpuSet.from_list("0-7,16-23") | made.used)]
-    assert near == f"{len(rest)} cores idle (CPUs {union(rest)})"
+    assert near.startswith("6 cores idle (CPUs 9-11,13-15,")
     isolated = machine_with(*FOUR).replace(isolated=CpuSet.from_list("0-3,16-19"))
     assert notes(plan(isolated, **options), "devices-idle")[0].startswith("4 cores idle (CPUs 4-7,20-23)")
-
-
-@pytest.mark.parametrize("options", [
-    {"ranks": 2, "devices_per_rank": 1, "mask": "0-1|8-11"},
-    {"ranks": 1, "outside_ranks": 3, "threads": 1, "strategy": "compact"},
-])  # fmt: skip
-def test_idle_cores_are_not_far_from_devices_if_devices_have_not_decided_the_cpus(options):
-    made = plan(machine_with(*FOUR), devices=GPU, **options)
-    assert notes(made, "idle")
-    assert not notes(made, "devices-idle")
+    # devices have not decided the CPUs
+    for others in (
+        {"mask": "0-1|8-11"},
+        {"ranks": 1, "outside_ranks": 3, "strategy": "compact", "threads": 1},
+    ):
+        made = plan(machine_with(*FOUR), **{**options, **others})
+        assert notes(made, "idle")
+        assert not notes(made, "devices-idle")
 
 
 @pytest.mark.parametrize(("options", "rank", "far"), [
@@ -212,12 +193,11 @@ def test_nearest_interfaces_for_rdma(devices, options, expected):
 def test_a_rank_gets_no_interface_farther_than_its_nearest():
     """Two ranks and four interfaces: three are near node 0, where the second rank has no GPU."""
     nics = [
-        device(f"1{number}:00.0", cpus, DeviceKind.NIC, rdma_names=(f"mlx5_{number}",))
-        for number, cpus in enumerate(("0-3", "0-3", "0-3", "8-11"))
+        device(f"1{i}:00.0", cpus, DeviceKind.NIC) for i, cpus in enumerate(("0-3", "0-3", "0-3", "8-11"))
     ]
-    made = plan(with_distances(machine_with(*make_gpus("0-3", "8-11"), *nics)), ranks=2, devices=BOTH)
-    assert rows(made) == "gpu:0,nic:0,nic:1 0-3; gpu:1,nic:3 8-11"
-    one_each = plan(made.machine, ranks=2, devices=BOTH, devices_per_rank=1)
+    machine = with_distances(machine_with(*make_gpus("0-3", "8-11"), *nics))
+    assert rows(plan(machine, ranks=2, devices=BOTH)) == "gpu:0,nic:0,nic:1 0-3; gpu:1,nic:3 8-11"
+    one_each = plan(machine, ranks=2, devices=BOTH, devices_per_rank=1)
     assert [len(placement.devices) for placement in one_each.placements] == [2, 2]
 
 
@@ -239,7 +219,6 @@ FIVE_EACH = "1 rank with 5 GPUs each needs 5 GPUs"
     ({"ranks": 1, "devices": NIC}, "no NIC is visible", "'ompbind topo' lists"),
     ({"ranks": 4, "strategy": "nodes"}, "--strategy nodes and --devices", "balanced, compact, spread"),
     ({"ranks": 4, "cores": 5}, "need 20 cores, but 16 are usable", "at most 3 ranks"),
-    ({"ranks": 33, "share_devices": True}, "33 ranks do not fit on 32 CPUs", "at most 32 ranks"),
     ({"ranks": 4, "reserve": 4}, "rank 0 would have no core left", "fewer cores"),
     ({"ranks": 1, "near": ("gpu:4",)}, "--near gpu:4: this machine has no", "gpu:0 (0000:01:00.0)"),
     ({"ranks": 1, "near": ("gpu:0",), "mask": "0-3"}, "names no CPU near gpu:0", "12-15,28-31"),
@@ -296,10 +275,10 @@ def test_too_few_devices_say_which_are_not_visible_and_why():
     with pytest.raises(PlanError) as caught:
         plan(machine, ranks=2, devices=GPU, visible=visible)
     (noted,) = notes(plan(machine, ranks=2, devices="auto", visible=visible), "devices-none")
-    for text in (str(caught.value), noted):
-        assert "1 GPU is visible" in text.replace("but 1 is", "1 GPU is")
-        assert "CUDA_VISIBLE_DEVICES=2,7,0: CUDA ignores '7,0'" in text
-        assert "gpu:1: cannot open /dev/nvidia1" in text
+    why = " (CUDA_VISIBLE_DEVICES=2,7,0: CUDA ignores '7,0'"
+    for text, start in ((str(caught.value), "but 1 is visible"), (noted, "1 GPU is visible")):
+        assert start + why in text
+        assert "gpu:1: cannot open /dev/nvidia1)" in text
 
 
 def test_distances_from_devices_are_measured():
@@ -307,7 +286,7 @@ def test_distances_from_devices_are_measured():
     assert measure_plan(made).device_distances == (12, 10, 10)
 
 
-@pytest.mark.parametrize("devices", ["gpu", ("gpu", "display"), "none"])
+@pytest.mark.parametrize("devices", ["gpu", ("gpu", "display")])
 def test_kinds_that_ranks_cannot_get_are_refused(devices):
     with pytest.raises(RequestError, match="names no devices that ranks can get"):
         plan(machine_with(*FOUR), ranks=2, devices=devices)

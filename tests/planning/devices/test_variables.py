@@ -54,14 +54,9 @@ def one_each(devices):
     return [[device] for device in devices]
 
 
-def find_notes(plan, code):
-    return [note for note in explain(plan) if note.code == code]
-
-
 @pytest.mark.parametrize(("gpus", "env", "name", "expected"), [
-    (make_nvidia_gpus(2), {}, CUDA, UUIDS[:2]),
+    (make_nvidia_gpus(2), {}, CUDA, UUIDS[:2]), (make_amd_gpus(2), {ROCR: "1,0"}, ROCR, ROCM_UUIDS[:2]),
     (make_nvidia_gpus(2, with_uuids=False), {CUDA: "1,0"}, CUDA, ("0", "1")),
-    (make_amd_gpus(2), {}, ROCR, ROCM_UUIDS[:2]), (make_amd_gpus(2), {ROCR: "1,0"}, ROCR, ROCM_UUIDS[:2]),
     (make_amd_gpus(2), {ROCR: "1,0", HIP: "0,1"}, HIP, ("1", "0")),
     (make_amd_gpus(2), {CUDA: "1,0"}, CUDA, ("0", "1")),
     (make_intel_gpus(2), {ZE: "0.0,1.0,1.1"}, ZE, ("0.0", "1.0,1.1")),
@@ -79,34 +74,32 @@ def test_words_are_in_the_order_of_the_inherited_variable():
     assert [own[CUDA] for own in made] == ["2,0", "3,1"]
 
 
-def test_a_rank_with_a_gpu_of_one_vendor_sees_none_of_another():
-    gpus = (make_gpu(0, uuid=UUIDS[0]), make_amd_gpus(2)[1].replace(address="0000:21:00.0"))
-    first, second = variables(gpus, one_each(gpus))
-    assert (first[CUDA], first[ROCR]) == (UUIDS[0], "")
-    assert (second[CUDA], second[ROCR]) == ("", ROCM_UUIDS[1])
-
-
-def test_hip_finds_the_gpus_of_a_rank_that_has_gpus_of_nvidia_too():
+def test_a_rank_with_a_gpu_of_one_vendor_sees_none_of_another_and_hip_finds_its_own_beside_nvidias():
     gpus = (make_gpu(0, uuid=UUIDS[0]), *(gpu.replace(index=gpu.index + 1) for gpu in make_amd_gpus(2)))
+    first, second = variables(gpus, one_each(gpus[:2]))
+    assert (first[CUDA], first[ROCR]) == (UUIDS[0], "")
+    assert (second[CUDA], second[ROCR]) == ("", ROCM_UUIDS[0])
     (made,) = variables(gpus, [gpus])
     assert made[CUDA] == UUIDS[0], "HIP would read it"
     assert made[ROCR] == f"{ROCM_UUIDS[0]},{ROCM_UUIDS[1]}"
     assert made[HIP] == "0,1", "positions among the GPUs of ROCR_VISIBLE_DEVICES"
 
 
-def test_a_gpu_without_words_leaves_the_variables_and_a_warning_says_so():
+def test_warnings_of_gpus_without_words_and_of_variables_of_the_user():
     assert variables(MIXED, one_each(MIXED))[0].keys() == OWN
-    (note,) = find_notes(planned(MIXED, one_each(MIXED), {}), "devices-visible")
-    assert note.warning
-    assert "ranks get no CUDA_VISIBLE_DEVICES" in note.text
-
-
-def test_variables_of_the_user_override_the_plan_and_a_warning_says_so():
     gpus, user = make_nvidia_gpus(2), ((CUDA, "0"),)
     assert variables(gpus, one_each(gpus), added=user)[1][CUDA] == "0"
-    (note,) = find_notes(planned(gpus, one_each(gpus), {}, user_variables=user), "devices-overridden")
-    assert note.warning
-    assert note.text.startswith("CUDA_VISIBLE_DEVICES=0 (from --env or --keep-env)")
+    for plan, code, text in (
+        (planned(MIXED, one_each(MIXED), {}), "devices-visible", "ranks get no CUDA_VISIBLE_DEVICES"),
+        (
+            planned(gpus, one_each(gpus), {}, user_variables=user),
+            "devices-overridden",
+            f"{CUDA}=0 (from --env",
+        ),
+    ):
+        (note,) = [note for note in explain(plan) if note.code == code]
+        assert note.warning
+        assert note.text.startswith(text)
 
 
 def test_only_variables_of_outer_ranks_are_removed_where_ranks_get_no_variables_of_devices():
