@@ -22,8 +22,7 @@ from ompbind.execution.run_options import RunOptions
 from ompbind.execution.spawn import StartCommands, fork_child
 from ompbind.text import clean_line
 
-_POLL_S = 0.05
-"""Seconds between two checks of ranks that are not ready."""
+_POLL_S = 0.05  # seconds between two checks of ranks that are not ready
 
 _KILL_AFTER_S = 1.0
 """Seconds after its time limit when a check is killed, which could not report the end of its time."""

@@ -57,8 +57,7 @@ _EXEC_WAIT_S = 0.02  # for the environment of a process, which is empty for a mo
 Owner = tuple[int, int]
 """A rank and its attempt, counted from 1: to which of its starts a process belongs."""
 
-_UNATTRIBUTED: Owner = (-1, 0)
-"""Stands for the owner of processes that cannot be attributed to a rank."""
+_UNATTRIBUTED: Owner = (-1, 0)  # stands for the owner of processes that cannot be attributed to a rank
 
 
 class OrphanTracker:
@@ -72,7 +71,7 @@ class OrphanTracker:
         self.grace_s = grace_s
         self.groups_only = groups_only
         self.is_subreaper = False
-        self.groups: dict[int, Owner] = {}  # process groups of exited ranks that were not empty
+        self.groups: dict[int, Owner] = {}  # process groups of exited ranks
         self.kill_at: dict[Owner, float] = {}  # when the orphans of an owner get SIGKILL, or first got it
         self.owners_sent_sigkill: Set[Owner] = frozenset()  # whose orphans got SIGKILL at the last check
         self.pids_sent_sigterm: Collection[int] = ()  # processes that have had SIGTERM
@@ -90,11 +89,6 @@ class OrphanTracker:
     def has_left(self, owner: Owner) -> bool:
         """Return whether the last check has found orphans that are, or may be, of a rank that has exited."""
         return owner in self.kill_at or _UNATTRIBUTED in self.kill_at
-
-    def note_exit(self, pid: int, owner: Owner) -> None:
-        """Note that a rank has exited."""
-        if signal_process(-pid, 0):
-            self.groups[pid] = owner
 
     def next_check_at(self, now: float) -> float | None:
         """Return when `stop` is due even if no child exits; None if no orphan is left."""

@@ -118,11 +118,6 @@ class Run:
         """Return whether messages about ranks still have a reader."""
         return not (self.output.reader_closed or self.shutdown.foreground_exited)
 
-    def is_group_running(self, group: str) -> bool:
-        """Return whether ranks of a group run, or wait for a start."""
-        ranks = {*(child.rank for child in self.live.values()), *self.waiting, *self.restarts.waiting}
-        return group in self.groups.pending or any(self.starts[rank][0].group == group for rank in ranks)
-
     def start_next(self) -> bool:
         """Start one rank whose turn has come, for the first time or again; False if no rank can start now.
 
@@ -294,15 +289,16 @@ class Run:
         if was_interrupted:
             # Ctrl-C is for the whole job, as a loop in a script
             signal_parent(self.foreground.pid, signal.SIGINT, group=self.foreground.group)
-        self.orphans.note_exit(rank_exit.pid, child.owner)
+        self.orphans.groups[rank_exit.pid] = child.owner
         if not (rank_exit.status == 0 or self.shutdown.error or self.shutdown.foreground_exited):
             requested = was_interrupted or rank_exit.status - 128 in child.signals
             self._handle_failure(rank_exit, requested=requested)
         self._stop_if_unready(rank_exit.rank)
         group = self.starts[rank_exit.rank][0].group
-        if self.options.until == group and not (self.shutdown.begun or self.is_group_running(group)):
-            self.shutdown.until_reached = True
-            if self.has_unfinished:
+        if self.options.until == group and not self.shutdown.begun:
+            ranks = {*(child.rank for child in self.live.values()), *self.waiting, *self.restarts.waiting}
+            self.shutdown.until_reached = ranks.isdisjoint(self.groups.ranks[group])
+            if self.shutdown.until_reached and self.has_unfinished:
                 self.output.message(f"all ranks of group {group} have exited (--until)")
                 self.stop(signal.SIGTERM)
 

@@ -30,9 +30,7 @@ from ompbind.commands.rank_command import EXEC, HTTP, TCP, TEXT, RankCommand
 from ompbind.errors import LaunchError, OptionError, PositionError
 from ompbind.text import clean_line, remove_escape_sequences
 
-_REQUEST_S, _COMMAND_S = 5.0, 30.0
-"""Seconds that an HTTP request, and a command, may take."""
-
+_REQUEST_S, _COMMAND_S = 5.0, 30.0  # seconds that an HTTP request, and a command, may take
 _PORTS = range(1, 1 << 16)
 _CONNECT_S = 0.5  # for a connection to this machine: it succeeds or fails at once, unless the server is busy
 _ADDRESSES = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))

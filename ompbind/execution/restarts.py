@@ -8,8 +8,6 @@
 A request to stop, a timeout, and the last failure of another rank cancel all waits.
 """
 
-from collections.abc import Iterable
-
 from ompbind.cpuset import count
 from ompbind.execution.outcome import RankExit
 from ompbind.record import Record
@@ -51,14 +49,14 @@ class Restarts:
     """Failed ranks of one run that wait for their restart; times are seconds of a monotonic clock.
 
     `waiting` has the deadline of each of these ranks, None once it is over. `count` is the number of
-    restarts so far.
+    restarts so far, `earlier` has the attempts of each rank before its last one.
     """
 
     def __init__(self) -> None:
         self.waiting: dict[int, float | None] = {}
         self.count = 0
         self._waits: dict[int, float] = {}  # the last wait of each rank
-        self._earlier: dict[int, tuple[RankExit, ...]] = {}
+        self.earlier: dict[int, tuple[RankExit, ...]] = {}
 
     @property
     def next_at(self) -> float | None:
@@ -82,14 +80,10 @@ class Restarts:
     def note_start(self, last: RankExit) -> None:
         """Note that a rank has started again after the attempt `last`."""
         del self.waiting[last.rank]
-        self._earlier[last.rank] = (*self._earlier.get(last.rank, ()), last)[-ATTEMPTS_KEPT:]
+        self.earlier[last.rank] = (*self.earlier.get(last.rank, ()), last)[-ATTEMPTS_KEPT:]
         self.count += 1
 
     def cancel(self) -> list[int]:
         """Start no rank again; returns the ranks that were waiting."""
         cancelled, self.waiting = list(self.waiting), {}
         return cancelled
-
-    def add_earlier(self, exits: Iterable[RankExit]) -> list[RankExit]:
-        """Return the exits of ranks, each with its earlier attempts."""
-        return [rank_exit.replace(earlier=self._earlier.get(rank_exit.rank, ())) for rank_exit in exits]

@@ -80,11 +80,6 @@ class RunOptions(Record):
     has_quota: bool = False
 
     @property
-    def has_restarts(self) -> bool:
-        """Whether failed ranks of some group start again."""
-        return any(group.restart for group in self.groups.values())
-
-    @property
     def files_per_rank(self) -> int:
         """The number of files that ompbind has open for each running rank, its pidfd included."""
         if not (self.output and self.output.tag):

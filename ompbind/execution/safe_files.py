@@ -20,8 +20,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _EXISTING = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _ALL_USERS = 0xFFFFFFFF
 _OWN = ("self", "thread-self")  # directories of /proc about this process
-_UNKNOWN_USER = 65534
-"""The usual number of users whom a user namespace does not know."""
+_UNKNOWN_USER = 65534  # the usual number of users whom a user namespace does not know
 
 
 def read_trusted_users() -> frozenset[int]:

@@ -113,7 +113,8 @@ def _start_all(run: Run) -> None:
     run.leave_rank_cpus()
     output = run.options.output
     # Output is tagged here, or later attempts inherit it.
-    keeps_output = output.tag if output else run.options.has_restarts or bool(run.groups.pending)
+    restarts = any(group.restart for group in run.options.groups.values())
+    keeps_output = output.tag if output else restarts or run.groups.pending
     redirect_to_null(*((0,) if keeps_output else (0, 1)))
     run.loop.turn(SHORT_RUN_S)
     if run.has_unfinished:
@@ -206,8 +207,11 @@ def _finish(run: Run) -> Outcome:
         finish_verification(run)
     outcome = Outcome(
         exits=tuple(
-            each.replace(last_lines=run.output.read_last_lines(each.rank)) if each.failed else each
-            for each in run.restarts.add_earlier(run.exits)
+            each.replace(
+                last_lines=run.output.read_last_lines(each.rank) if each.failed else (),
+                earlier=run.restarts.earlier.get(each.rank, ()),
+            )
+            for each in run.exits
         ),
         timed_out=run.shutdown.timed_out,
         start_interrupted_by=run.shutdown.start_interrupted_by,

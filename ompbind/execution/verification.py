@@ -55,15 +55,14 @@ def _evaluate(sampler: AffinitySampler, options: RunOptions, *, at_once: bool) -
 
     Before the start is complete, only threads outside the CPUs of their rank count: all else may change.
     """
-    if not sampler.complete:
-        escaped = {rank for rank, seen in sampler.ranks.items() if seen.escaped}
-        if not escaped:
-            return None
-        verified = select_issues(
-            _make_verified(sampler, options), lambda rank, issue: rank in escaped and issue.code == "outside"
-        )
+    escaped = {rank for rank, seen in sampler.ranks.items() if seen.escaped}
+    if not (sampler.complete or escaped):
+        return None
+    verified = _make_verified(sampler, options)
+    if sampler.complete:
+        verified = sampler.findings.confirm(verified, at_once=at_once)
     else:
-        verified = sampler.findings.confirm(_make_verified(sampler, options), at_once=at_once)
+        verified = select_issues(verified, lambda rank, issue: rank in escaped and issue.code == "outside")
     sampler.verified = verified
     return verified if sampler.complete or verified.errors else None
 

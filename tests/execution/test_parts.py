@@ -23,7 +23,6 @@ def test_exec_errors_say_what_is_wrong(path, number, code, message):
 
 
 def test_an_affinity_mask_that_the_kernel_reduces_is_an_error(monkeypatch):
-    """The kernel takes the allowed CPUs of a mask and reports no error."""
     masks = iter([{0, 1, 2, 3}, {1}])
     monkeypatch.setattr(spawn.os, "sched_getaffinity", lambda tid: next(masks))
     monkeypatch.setattr(spawn.os, "sched_setaffinity", lambda tid, cpus: None)

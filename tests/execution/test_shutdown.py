@@ -38,7 +38,6 @@ def test_signals_are_due_after_the_grace_period(shutdown):
     ],
 )
 def test_each_request_sends_the_next_signal_and_a_repeated_one_none(shutdown, first, sent):
-    """Some programs signal a child, then its process group: within half a second that is one request."""
     found = []
     for now in range(4):
         number = shutdown.request(first, now)
@@ -52,7 +51,6 @@ def test_each_request_sends_the_next_signal_and_a_repeated_one_none(shutdown, fi
     [([(0.0, True)], True), ([(0.0, False), (0.1, True)], False), ([(0.0, False), (9.0, True)], True)],
 )
 def test_a_request_with_no_process_left_abandons_output(shutdown, requests, output_abandoned):
-    """Two signals within a short time are one request: some programs signal a child, then its group."""
     for now, idle in requests:
         shutdown.note_request(now, idle=idle)
     assert shutdown.output_abandoned is output_abandoned

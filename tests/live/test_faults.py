@@ -145,7 +145,6 @@ def test_daemons_are_stopped_with_their_rank_only(scene):
 
 
 def test_descendants_may_be_kept(scene):
-    """Processes that have left the group of their rank continue; processes in the group are stopped."""
     script = """setsid sh -c 'echo $$ >"$1/kept"; exec sleep 300' sh "$1" &
         sleep 300 & while [ ! -s "$1/kept" ]; do sleep 0.02; done; exit 3"""
     process = scene.begin("--keep-descendants", *scene.command("sh", "-c", script))

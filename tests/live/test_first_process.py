@@ -83,7 +83,6 @@ def test_processes_that_are_left_behind_do_not_become_zombies(start):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_before_ranks_start_stops_ompbind(start, tmp_path, number):
-    """ompbind reads its options from a pipe to which nothing is written."""
     pipe = tmp_path / "file"
     os.mkfifo(pipe)
     process = start("run", "--env-file", str(pipe), "--", "true", before=NAMESPACE)

@@ -151,7 +151,6 @@ def test_signals_during_the_start(scene, number, ranks, times, is_group):
 
 @pytest.mark.two_cpus
 def test_signals_around_the_end(scene):
-    """A run that is about to finish succeeds or is stopped by the signal; no process is left either way."""
     begun = time.monotonic()
     scene.run("-n", "2", *scene.command("true"))
     longest = (time.monotonic() - begun) * 1.2
@@ -170,7 +169,6 @@ def test_signals_around_the_end(scene):
     'for i in $(seq 16); do env -i setsid sh -c "sleep 300; :" $0 & done; touch "$1/$RANK"; sleep 300',
 ], ids=["ignore signals", "stopped ranks and daemons", "daemons without environment"])  # fmt: skip
 def test_foreground_killed_after_a_request_to_stop(scene, script):
-    """Ranks are killed at once, without a grace period, and not one after the other."""
     process = begin(scene, 4, script)
     scene.wait_for(*"0123")
     process.terminate()
@@ -192,21 +190,13 @@ def test_killed_while_it_forwards_output(scene, victim, options):
     more = [word.format(scene.directory) for word in options.split()]
     process = begin(scene, 2, WRITES, more, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     supervisor = wait_for_ranks(process)
-    kill_one(victim, process, supervisor)
-    assert process.wait(20) == CODES_OF_VICTIMS[victim]
-    scene.check_nothing_left(f"SIGKILL of the {victim}")
-
-
-CODES_OF_VICTIMS = {"foreground": -9, "supervisor": 125}
-
-
-def kill_one(victim, process, supervisor):
     os.kill(process.pid if victim == "foreground" else supervisor, signal.SIGKILL)
+    assert process.wait(20) == (-9 if victim == "foreground" else 125)
+    scene.check_nothing_left(f"SIGKILL of the {victim}")
 
 
 @pytest.fixture
 def full():
-    """A full pipe that no process reads."""
     reader, writer = os.pipe()
     os.write(writer, b"x" * fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ))
     yield writer
@@ -262,7 +252,6 @@ def test_a_second_signal_within_half_a_second_does_not_drop_output(scene):
 
 
 def test_a_run_within_a_run_is_killed_with_it(scene):
-    """The foreground process and supervisor of a run inside a rank are descendants as all others."""
     inner = 'exec ompbind run --share -n 2 -- sh -c "setsid sleep 300 & touch $1/$RANK-\\$RANK; sleep 300" $0'
     process = begin(scene, 2, inner)
     scene.wait_for("0-0", "0-1", "1-0", "1-1")

@@ -150,7 +150,6 @@ def test_few_processes_of_a_user(scene, public, public_ompbind, monkeypatch, pro
 
 @pytest.mark.parametrize("ranks", [200, pytest.param(1000, marks=pytest.mark.long)])
 def test_many_ranks_and_an_interrupt(scene, ranks):
-    """They start in seconds and exit in seconds; the exit code is not 0."""
     begun_at = time.monotonic()
     process = scene.begin("-n", str(ranks), "--share", *scene.command("sh", "-c", "exec sleep 300"))
     supervisor = supervisor_of(process)

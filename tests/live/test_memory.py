@@ -40,7 +40,6 @@ def policy_of(done):
 
 
 def make_plan(*nodes, mode=MemoryMode.BIND, strict=False):
-    """A plan for this machine; with nodes, whose rank has a policy with them."""
     plan = package.make_plan(package.read_machine(), package.Request(memory=mode, strict=strict))
     if not nodes:
         return plan

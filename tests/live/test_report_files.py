@@ -93,7 +93,6 @@ def test_a_file_that_cannot_be_written_is_an_error_before_the_start(tmp_path, mo
 
 
 def try_to_write(path):
-    """Write a report; return the error, None for none."""
     try:
         write(path, "after")
     except OmpbindError as error:

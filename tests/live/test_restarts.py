@@ -23,7 +23,6 @@ pytestmark = pytest.mark.usefixtures("stranger")
 
 
 def begin(scene, script, *options, ranks=1, wait_s=0.02, limit="", **settings):
-    """Start ranks that run a shell script; they start again after `wait_s` seconds."""
     words = ("-n", str(ranks), "--share", "--on-failure", f"restart{limit}", *options)
     before = (sys.executable, SHORT_WAITS, str(wait_s))
     return scene.begin(*words, *scene.command("sh", "-c", script), before=before, **settings)
@@ -110,7 +109,6 @@ DAEMON = 'setsid sh -c \'trap "" TERM; echo $$ >"$1/$2"; while :; do sleep 0.05;
 
 
 def test_all_processes_of_an_attempt_are_gone_before_the_next(scene):
-    """Daemons of other ranks run on."""
     script = f"""
         if [ $OMPBIND_ATTEMPT = 1 ]; then
             {DAEMON}

@@ -26,14 +26,6 @@ SHOW = (
 )
 
 
-def test_each_rank_is_bound_to_its_own_cpus(ompbind):
-    first, second = two_cpus()
-    done = ompbind("run", "-n", "2", "-m", f"{first}|{second}", "--", sys.executable, "-c", SHOW)
-    assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == [f"0 [{first}]", f"1 [{second}]"]
-    assert done.stderr == ""
-
-
 def test_an_inherited_affinity_mask_is_respected(ompbind):
     first, second = two_cpus()
     before = ("taskset", "-c", str(second))
@@ -176,7 +168,6 @@ def test_a_request_to_stop_reaches_every_rank_and_its_code_is_returned(start, na
 
 @pytest.mark.two_cpus
 def test_stopping_and_continuing_the_run_stops_and_continues_the_ranks(start):
-    """Each rank has its own process group, and its own CPUs; ompbind keeps its affinity mask."""
     process = begin(start, process_group=0)
     children = ranks_of(process)
     assert allowed_list(process.pid) == allowed_list(os.getpid())
@@ -218,7 +209,6 @@ def test_a_run_without_a_process_that_could_continue_it_is_not_stopped(start):
 
 @pytest.mark.two_cpus
 def test_a_stopped_rank_is_continued_to_act_on_sighup(start):
-    """As the kernel does for processes that lose their terminal."""
     process = start("run", "-n", "2", "--", "sh", "-c", "echo up; exec sleep 300")
     assert [process.stdout.readline() for _ in range(2)] == ["up\n"] * 2
     ranks = ranks_of(process)

@@ -63,7 +63,6 @@ def test_several_runs_are_stopped_together(ompbind, live, tmp_path):
 
 
 def test_a_session_of_bench_is_stopped_at_any_moment(ompbind, start, claims):
-    """Also between two runs, and while the command runs without ompbind."""
     chosen = random.Random(1)
     for _ in range(rounds(10)):
         process = start("bench", "-q", "--max-rounds", "1000", "--run-id", "tuning", "--", "true")

@@ -22,8 +22,6 @@ from tests.live.conftest import (
 
 
 class Terminal:
-    """A command in the foreground of a new terminal."""
-
     def __init__(self, *command, term="dumb"):
         self.pid, self.master = start_in_terminal(command, clean_environment(TERM=term))
         self.output = b""
@@ -228,7 +226,6 @@ RESTART = ["--on-failure", "restart"]
 
 @pytest.mark.parametrize("args", [["-n1"], ["-nauto", "-m", "{cpu}", "-s", "cores"]], ids=["one", "auto"])
 def test_a_single_rank_that_has_the_terminal_is_not_restarted(terminal, args):
-    """With -n auto, only the plan says how many ranks there are."""
     cpu = min(os.sched_getaffinity(0))
     words = [word.format(cpu=cpu) for word in args]
     screen = terminal(OMPBIND, "run", *words, "--share", *RESTART, "--", "true")

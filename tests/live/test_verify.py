@@ -29,13 +29,11 @@ PYTHON = (sys.executable, "-I", "-S", "-c")
 
 @pytest.fixture
 def both():
-    """The mask with two CPUs."""
     return ",".join(map(str, two_cpus()))
 
 
 @pytest.fixture
 def parts():
-    """A mask with one CPU for each of two ranks."""
     return "|".join(map(str, two_cpus()))
 
 
@@ -164,7 +162,6 @@ def test_strict_fails_if_the_command_removes_the_binding(ompbind, trap, both, op
     ("args", "code"), [(("--timeout", "0.6"), 124), (("--on-failure", "stop"), 7), ((), 130)]
 )
 def test_what_stops_the_run_first_decides_its_exit_code(start, parts, args, code):
-    """A signal, a timeout or a failed rank stops it before threads are stable."""
     script = "[ $RANK = 0 ] && sleep 0.4 && exit 7; exec sleep 60" if code == 7 else "exec sleep 60"
     options = ("--verify=strict", "-n", "2", "--grace", "2", *args, "-m", parts)
     process = start("run", *options, "--", "sh", "-c", script)
@@ -203,7 +200,6 @@ def test_an_error_of_strict_keeps_the_exit_code_of_a_failed_rank(ompbind):
     ("2", "setsid sh {}"), ("2", "env -i /bin/sh {}"), ("1", "env -i setsid /bin/sh {}"),
 ])  # fmt: skip
 def test_daemons_belong_to_their_rank(ompbind, tmp_path, parts, ranks, daemon):
-    """They have lost their parent; those of an only rank are known without an environment."""
     first, second = two_cpus()
     orphan = tmp_path / "orphan"
     orphan.write_text(f"{required('taskset')} -pc {first} $$ >/dev/null\nexec sleep 60\n")
@@ -297,7 +293,6 @@ class Child:
         self.process.stdout.readline()
 
     def move(self, cpus):
-        """Set the affinity mask of all its threads."""
         for tid in list_threads(self.process.pid):
             os.sched_setaffinity(tid, cpus)
 

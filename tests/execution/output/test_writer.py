@@ -11,7 +11,6 @@ from ompbind.execution.output.forwarder import NonBlockingWriter, open_writer
 
 @pytest.fixture
 def files():
-    """Collects descriptors; all are closed after the test."""
     kept = []
     yield lambda *numbers: kept.extend(numbers) or numbers
     for number in kept:
@@ -20,7 +19,6 @@ def files():
 
 @pytest.fixture
 def writers(files):
-    """Opens writers that are closed after the test."""
 
     def begin(number):
         output = open_writer(number, "standard output")
