@@ -14,6 +14,7 @@ import time
 from collections.abc import Collection
 from contextlib import suppress
 from functools import partial
+from typing import NoReturn
 
 from ompbind.errors import LaunchError, OmpbindError
 from ompbind.execution.orphans import Owner, signal_process
@@ -121,23 +122,25 @@ class Groups:
                 signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
         try:
-            return self._wait_until_ready(group).encode()[:_RESULT_BYTES] or _READY
+            self._wait_until_ready(group)
+            return _READY
         except OmpbindError as error:
             return error.message.encode()[:_RESULT_BYTES]
         except Exception as error:  # noqa: BLE001 - the supervisor reports it
             return f"{type(error).__name__}: {error}".encode()[:_RESULT_BYTES]
 
-    def _wait_until_ready(self, group: str) -> str:
-        """Wait until all ranks of a group are ready; returns why they are not, "" if they are."""
-        from ompbind.execution.readiness import (  # noqa: PLC0415 - door: --ready
-            TimeOverError,
-            make_check,
-            time_limit,
-        )
+    def _wait_until_ready(self, group: str) -> None:
+        """Wait until all ranks of a group are ready; raises LaunchError that says why they are not."""
+        from ompbind.execution.readiness import make_check  # noqa: PLC0415 - door: --ready
 
-        limit_s = self._options.groups[group].ready_timeout_s
+        why, limit_s = "", self._options.groups[group].ready_timeout_s
+
+        def stop(number: int, frame: object) -> NoReturn:
+            raise LaunchError(f"{why} (--ready-timeout {limit_s:g})")  # no check handles this error
+
+        signal.signal(signal.SIGALRM, stop)
+        signal.setitimer(signal.ITIMER_REAL, max(0.001, limit_s))
         directory = self._options.output.directory if self._options.output else None
-        give_up_at = time.monotonic() + limit_s
         for rank in sorted(self.ranks[group]):
             command, _ = self._starts[rank]
             name = make_log_name(command.label or str(rank))
@@ -146,10 +149,6 @@ class Groups:
                 command.ready, command.name, paths, env=command.env, directory=command.directory
             )
             why = f"{clean_line(command.ready)} of {command.name}: no answer"
-            try:
-                with time_limit(give_up_at):
-                    while why := check():
-                        time.sleep(_POLL_S)
-            except TimeOverError:
-                return f"{why} (--ready-timeout {limit_s:g})"
-        return ""
+            while why := check():
+                time.sleep(_POLL_S)
+        signal.setitimer(signal.ITIMER_REAL, 0)

@@ -199,9 +199,10 @@ class Run:
         """
         if not (self.is_single and self.options.stdin_first and self.terminal.is_ours()):
             return None
+        unblocked = {*self.foreground.default_tty_signals} - self.foreground.signal_mask
+        can_request_it = unblocked == {*TTY_SIGNALS}  # the kernel stops a background rank that uses it
         inherits = self.options.output is None and not self.output.goes_to_pipe
-        gets_it = not self.foreground.can_request_terminal or (os.isatty(0) and inherits)
-        return self.terminal if gets_it else None
+        return self.terminal if not can_request_it or (os.isatty(0) and inherits) else None
 
     def _add_child(self, pid: int, child: RankChild | Check) -> None:
         """Note that a child runs, and listen for its exit."""

@@ -14,15 +14,13 @@ import http.client
 import io
 import re
 import shlex
-import signal
 import socket
 import subprocess
-import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing, suppress
 from functools import partial
-from typing import NoReturn, TypeAlias
+from typing import TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
 from ompbind.commands.placeholders import check as check_placeholders
@@ -43,25 +41,6 @@ BLOCK_BYTES = 1 << 20
 
 OVERLAP = 1000
 """Characters at the end of a part of a longer line that its next part begins with: no number is split."""
-
-
-class TimeOverError(Exception):
-    """The time limit of a check is over; no OSError, which checks take for an answer."""
-
-
-@contextmanager
-def time_limit(until: float) -> Iterator[None]:
-    """Raise TimeOverError in this process at a time of the monotonic clock, also while it waits."""
-
-    def stop(number: int, frame: object) -> NoReturn:
-        raise TimeOverError
-
-    signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, max(0.001, until - time.monotonic()))
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def accepts_connections(port: int) -> bool:
@@ -136,12 +115,9 @@ def _make_line_check(rank: str, pattern: re.Pattern[str], paths: Iterable[str]) 
 def _ask_server(rank: str, url: SplitResult) -> str:
     """Return "" if an HTTP server answers a GET request with a status below 400."""
     try:
-        client = http.client.HTTPConnection(url.hostname or "", url.port, timeout=_REQUEST_S)
-        try:
+        with closing(http.client.HTTPConnection(url.hostname or "", url.port, timeout=_REQUEST_S)) as client:
             client.request("GET", url._replace(scheme="", netloc="", fragment="").geturl() or "/")
             status = client.getresponse().status
-        finally:
-            client.close()
     except (OSError, http.client.HTTPException) as error:
         answer = f"no answer ({getattr(error, 'strerror', None) or type(error).__name__})"
     else:

@@ -43,11 +43,6 @@ class Foreground(Record):
     signal_mask: frozenset[int]
     default_tty_signals: tuple[int, ...]
 
-    @property
-    def can_request_terminal(self) -> bool:
-        """Return whether the kernel stops a background rank that uses the terminal, as it does by default."""
-        return set(self.default_tty_signals) == set(TTY_SIGNALS) and self.signal_mask.isdisjoint(TTY_SIGNALS)
-
 
 def block_signals() -> frozenset[int]:
     """Block all signals, so that a fork comes before any is handled; returns the mask before."""
