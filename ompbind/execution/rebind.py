@@ -118,20 +118,31 @@ def rebind_processes(roots: Mapping[int, WantedCpus], *, dry_run: bool) -> tuple
         for pid in (find_descendants(stats, roots) & stats.keys()) - {os.getpid()}:
             known.setdefault(pid, (_find_wanted(pid, roots, stats), stats[pid].start_ticks))
         for pid, (wanted, started) in known.items():
-            if pid not in stats or stats[pid].start_ticks != started:
-                continue
-            masks = {tid: mask for tid in list_threads(pid) if (mask := read_affinity(tid))}
+            same = pid in stats and stats[pid].start_ticks == started
+            masks = _read_masks(pid) if same else {}
             before.setdefault(pid, Counter(masks.values()))
-            for tid in [tid for tid, mask in masks.items() if mask not in wanted.masks and tid not in failed]:
+            wrong = [tid for tid, mask in masks.items() if mask not in wanted.masks and tid not in failed]
+            for tid in wrong if not dry_run else ():
+                is_changed = True
                 attempts[tid] += 1
-                if attempts[tid] > _ATTEMPTS:
-                    failed[tid] = "the program or an OpenMP runtime sets another mask again and again"
-                elif not dry_run:
-                    is_changed = True
-                    _set_mask(tid, wanted.cpus, failed)
+                _set_mask(tid, wanted.cpus, failed, attempts[tid])
         if not is_changed:
             break
-    return _read_result(known, before, failed, dry_run=dry_run)
+    found = []
+    for pid, (wanted, started) in known.items():
+        stat, masks = read_stat(pid), _read_masks(pid)
+        if masks and stat and stat.start_ticks == started:
+            after = Counter(
+                wanted.cpus if dry_run and mask not in wanted.masks else mask for mask in masks.values()
+            )
+            why = tuple(failed[tid] for tid in masks if tid in failed)
+            rebound = ReboundProcess(pid=pid, name=stat.name, wanted=wanted, before=before[pid], after=after)
+            found.append(rebound.replace(failures=why))
+    return tuple(sorted(found, key=lambda each: (each.wanted.rank is None, each.wanted.rank, each.pid)))
+
+
+def _read_masks(pid: int) -> dict[int, CpuSet]:
+    return {tid: mask for tid in list_threads(pid) if (mask := read_affinity(tid))}
 
 
 def _find_wanted(pid: int, roots: Mapping[int, WantedCpus], stats: Mapping[int, Stat]) -> WantedCpus:
@@ -140,30 +151,12 @@ def _find_wanted(pid: int, roots: Mapping[int, WantedCpus], stats: Mapping[int, 
     return roots[pid]
 
 
-def _read_result(
-    known: Mapping[int, tuple[WantedCpus, int]], before: Mapping[int, MaskCounts], failed: Mapping[int, str],
-    *, dry_run: bool,
-) -> tuple[ReboundProcess, ...]:  # fmt: skip
-    """Read the masks of all threads of the processes that still run."""
-    found = []
-    for pid, (wanted, started) in known.items():
-        stat, masks = read_stat(pid), {tid: read_affinity(tid) for tid in list_threads(pid)}
-        if stat and any(masks.values()) and stat.start_ticks == started:
-            after = Counter(filter(None, masks.values()))
-            if dry_run:
-                after = Counter(mask if mask in wanted.masks else wanted.cpus for mask in after.elements())
-            why = tuple(failed[tid] for tid in masks if tid in failed)
-            found.append(
-                ReboundProcess(
-                    pid=pid, name=stat.name, wanted=wanted, before=before[pid], after=after, failures=why
-                )
-            )
-    return tuple(sorted(found, key=lambda each: (each.wanted.rank is None, each.wanted.rank, each.pid)))
-
-
-def _set_mask(tid: int, cpus: CpuSet, failed: dict[int, str]) -> None:
+def _set_mask(tid: int, cpus: CpuSet, failed: dict[int, str], attempt: int) -> None:
     """Set the mask of a thread; note why that is not possible."""
     stat = read_stat(tid)
+    if attempt > _ATTEMPTS:
+        failed[tid] = "the program or an OpenMP runtime sets another mask again and again"
+        return
     if stat and stat.has_fixed_affinity:
         failed[tid] = f"the kernel fixes the CPUs of {stat.name}"
         return
