@@ -115,7 +115,6 @@ class Groups:
         return Check(group, pid, pipe, time.monotonic() + limit_s)
 
     def _check(self, group: str, signal_mask: Collection[int]) -> bytes:
-        """Check the ranks of a group in a forked process, and return the result."""
         signal.set_wakeup_fd(-1)
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE}:
             if callable(signal.getsignal(number)):

@@ -50,11 +50,7 @@ class Loop:
             self._deadlines[handle] = at
 
     def turn(self, limit_s: float = LONGEST_SLEEP_S) -> None:
-        """Sleep until a descriptor is readable or a deadline is over, and call their functions.
-
-        The descriptors come first, in the order in which they became readable. `limit_s` seconds are the
-        longest sleep.
-        """
+        """Sleep until a descriptor is readable or a deadline is over, and call the functions of both."""
         if self._deadlines:
             left_s = min(self._deadlines.values()) - time.monotonic()
             limit_s = min(limit_s, max(0.0, left_s))

@@ -149,7 +149,6 @@ class _InvalidPolicyError(LaunchError):
 
 
 def _make_error(policy: MemoryPolicy, number: int) -> LaunchError:
-    """Return the error for an errno of set_mempolicy."""
     if number == errno.ENOSYS and not os.path.exists(_NODES):
         return LaunchError("this kernel has no NUMA support, so no memory policies")
     why, nodes = os.strerror(number), named("NUMA node", CpuSet(policy.nodes))
@@ -173,10 +172,7 @@ def _allowed_hint() -> str:
 
 
 def read_policy_support(machine: Machine, mode: MemoryMode) -> Machine:
-    """Return this machine with what its kernel lets this process do with policies of a mode.
-
-    The policy is tried for all nodes; afterwards the policy of this process is the same as before.
-    """
+    """Return this machine with what its kernel lets this process do with policies of a mode."""
     nodes = sorted({near for found in map_local_memory(machine).values() for near in found})
     if not nodes or mode is MemoryMode.LOCAL:
         return machine

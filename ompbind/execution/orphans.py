@@ -306,10 +306,7 @@ def read_descendants() -> dict[int, Stat]:
 
 
 def order_by_start(pids: Iterable[int], listed: Mapping[int, Stat]) -> list[int]:
-    """Return PIDs in the order in which the processes were started: a parent before its children.
-
-    A shell that is killed before its child cannot print that the child was killed.
-    """
+    """Return PIDs in order of start: a shell that is killed first cannot print that its child was killed."""
     return sorted(pids, key=lambda pid: (listed[pid].start_ticks if pid in listed else 0, pid))
 
 

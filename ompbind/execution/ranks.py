@@ -119,10 +119,7 @@ class Run:
         return not (self.output.reader_closed or self.shutdown.foreground_exited)
 
     def start_next(self) -> bool:
-        """Start one rank whose turn has come, for the first time or again; False if no rank can start now.
-
-        Checks of groups whose ranks all run begin here too.
-        """
+        """Start one rank, or a check, whose turn has come; returns False if no rank can start now."""
         if self.is_paused:
             return False
         if not self.waiting:
@@ -147,10 +144,7 @@ class Run:
         """End the sleep of the loop, as a rank may start again."""
 
     def _find_restart(self) -> RankExit | None:
-        """Return the last exit of a rank that starts again now: its wait is over, and nothing of it is left.
-
-        If its output or an orphan is left, their end wakes up the loop.
-        """
+        """Return the last exit of a rank that starts again now: its wait is over, nothing of it is left."""
         due = self.restarts.take_due(time.monotonic())
         if due and not self.orphans.any_left:  # else they were just looked for
             self.stop_orphans()  # the check after the exit may have missed some
@@ -161,7 +155,6 @@ class Run:
         return None
 
     def _start(self, rank: int, last: RankExit | None = None) -> None:
-        """Start a rank, or start it again if `last` is its exit; a failed start stops the run."""
         command, path = self.starts[rank]
         attempt, heading = 1, ""
         if last:
@@ -205,7 +198,6 @@ class Run:
         return self.terminal if not can_request_it or (os.isatty(0) and inherits) else None
 
     def _add_child(self, pid: int, child: RankChild | Check) -> None:
-        """Note that a child runs, and listen for its exit."""
         self.children[pid] = child
         try:
             child.pidfd = os.pidfd_open(pid)
@@ -275,7 +267,6 @@ class Run:
         signal.raise_signal(signal.SIGCHLD)
 
     def _handle_stop(self, child: RankChild, pid: int, number: int) -> None:
-        """Handle that a signal has stopped a rank: it may request the terminal."""
         if self.is_single:
             self.terminal.handle_stop(pid, number, self.foreground.pid)
         elif number in TTY_SIGNALS:
@@ -284,7 +275,6 @@ class Run:
             self.output.message(f"{rank} is stopped by {signal_name(number)}: {text}")
 
     def _handle_exit(self, child: RankChild, rank_exit: RankExit) -> None:
-        """Handle the exit of a rank: report a failure, restart it, or stop the others."""
         self.exits.append(rank_exit)
         was_interrupted = self.terminal.take_back(rank_exit.pid) and rank_exit.signal == signal.SIGINT
         if was_interrupted:
@@ -370,7 +360,6 @@ class Run:
         self._send(self.shutdown.request(first, time.monotonic()))
 
     def _send_next(self) -> None:
-        """Send the next signal of the escalation, whose time has come."""
         self._send(self.shutdown.take_next(time.monotonic()))
 
     def _send(self, number: int | None) -> None:

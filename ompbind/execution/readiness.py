@@ -175,11 +175,7 @@ def make_check(
 
 
 def check_ready(ready: str) -> None:
-    """Raise OptionError or PositionError for a wrong text of --ready.
-
-    Of a text with braces, which may be placeholders, only these are checked: the result differs from rank to
-    rank.
-    """
+    """Raise OptionError or PositionError for a wrong text of --ready; placeholders are not filled."""
     if "{" in ready and ready.startswith((TCP, HTTP, EXEC)):
         check_placeholders(ready)
     else:

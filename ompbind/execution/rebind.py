@@ -152,7 +152,6 @@ def _find_wanted(pid: int, roots: Mapping[int, WantedCpus], stats: Mapping[int, 
 
 
 def _set_mask(tid: int, cpus: CpuSet, failed: dict[int, str], attempt: int) -> None:
-    """Set the mask of a thread; note why that is not possible."""
     stat = read_stat(tid)
     if attempt > _ATTEMPTS:
         failed[tid] = "the program or an OpenMP runtime sets another mask again and again"

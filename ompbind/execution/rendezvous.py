@@ -48,10 +48,7 @@ def add_rendezvous(spec: RunSpec, port: int | None) -> RunSpec:
 
 
 def find_replaced_variables(before: RunSpec, after: RunSpec) -> tuple[tuple[str, str], ...]:
-    """Return the inherited variables, each with its value, that the rendezvous hides from ranks.
-
-    Variables that --env replaces are left out, and so are variables of an enclosing run.
-    """
+    """Return the inherited variables, with values, that a rendezvous replaces, without --env."""
     if OMPBIND_RANK in before.base:
         return ()
     from_user, new = dict(before.added_variables), {_CLEARED: None, **dict(after.added_variables)}

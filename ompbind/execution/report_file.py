@@ -99,7 +99,6 @@ def _check_entry(directory: OpenDirectory, name: str) -> os.stat_result | None:
 
 
 def _find_hint(error: Exception, path: str) -> str:
-    """Return what helps against an error of the kernel, "" if that is not known."""
     hint = _HINTS.get(getattr(error, "errno", None) or 0, "")
     return hint.format(path=shlex.quote(path), directory=shlex.quote(os.path.dirname(path)))
 

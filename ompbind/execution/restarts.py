@@ -28,10 +28,7 @@ class RestartPolicy(Record):
 
 
 def find_refusal(policy: RestartPolicy, rank_exit: RankExit, *, requested: bool = False) -> str:
-    """Return why a rank that has failed by itself does not start again; "" if it does.
-
-    `requested` is whether the user has sent it the signal that it exited by.
-    """
+    """Return why a failed rank does not start again, "" if it does; `requested`: by a signal of the user."""
     if requested:
         return "it does not start again after a signal from you"
     if rank_exit.status in (126, 127):  # a command that cannot be executed or is not found fails again

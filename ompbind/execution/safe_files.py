@@ -174,10 +174,7 @@ def resolve(path: str) -> str:
 
 
 def open_parent(path: str) -> tuple[OpenDirectory, str]:
-    """Open the directory of a path through all links; return it and the last name, which is no link.
-
-    Raises OSError if the directory is missing, or if a link of another user leads there.
-    """
+    """Open the directory of a path through all links; return it and the last name. Raises OSError."""
     directory, name = os.path.split(resolve(path))
     return OpenDirectory(directory), name or "."
 

@@ -342,7 +342,6 @@ class AffinitySampler:
                 seen.seen_s, seen.streak = self.seen_s, Streak()  # without CPU time no thread is busy
 
     def _count_busy(self, processes: Mapping[int, Stat]) -> None:
-        """Count the processes of each rank that were busy since the last sample, after the start."""
         ticks, before = {pid: stat.busy_ticks for pid, stat in processes.items()}, self._ticks
         for seen in self.ranks.values() if self.complete else ():
             used = [ticks[pid] - before[pid] for pid in seen.pids if pid in ticks and pid in before]

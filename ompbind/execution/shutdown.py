@@ -83,10 +83,7 @@ class Shutdown:
         return self.timed_out
 
     def check_reader(self, written: int, now: float) -> None:
-        """Abandon output whose reader has read nothing for too long after a request to stop.
-
-        `written` is the number of bytes written so far.
-        """
+        """Abandon output whose reader reads nothing after a request to stop; `written` counts bytes."""
         if self._requested_at is not None and written != self._written:
             self._written = written
             self.reader_give_up_at = now + max(self.grace_s, MIN_READER_TIMEOUT_S)

@@ -74,10 +74,7 @@ def _find_handled_signals() -> frozenset[int]:
 
 
 def make_request_check(ignored_until: float) -> Callable[[], bool]:
-    """Return a function that returns whether a blocked termination signal has come.
-
-    It drops signals that come before a time of the monotonic clock: they repeat the last request.
-    """
+    """Return a check for a blocked termination signal; signals before `ignored_until` repeat the last one."""
 
     def is_requested() -> bool:
         pending = signal.sigpending() & {*TERMINATION_SIGNALS}
@@ -95,10 +92,7 @@ def find_unignored(numbers: Iterable[int]) -> tuple[int, ...]:
 
 
 def read_signals(pipe: int) -> list[int] | None:
-    """Return the signals in a pipe, each once, ordered by their last occurrence.
-
-    None at end of file: the process that writes to the pipe has exited.
-    """
+    """Return the signals in a pipe, each once, in the order in which they came last; None at its end."""
     data = os.read(pipe, 1 << 16)
     return list(dict.fromkeys(reversed(data)))[::-1] if data else None
 

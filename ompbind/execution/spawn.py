@@ -224,10 +224,7 @@ def find_starts(commands: Sequence[RankCommand]) -> StartCommands:
 
 
 def find_executable(command: RankCommand) -> str:
-    """Return the path of the file that a rank executes, as its working directory sees it.
-
-    Raises LaunchError if the directory or the file is missing, or cannot be used.
-    """
+    """Return the path of the file that a rank executes, from its working directory; raises LaunchError."""
     try:
         with working_directory(command.directory):
             return find_command(command.argv[0], command.env)

@@ -184,10 +184,7 @@ class Forwarder:
             self._reject(stream)
 
     def forward(self) -> bool:
-        """Read and write until no stream is ready, the writer would block, or the limit of a call is reached.
-
-        Return whether the writer accepts more.
-        """
+        """Read and write a limited amount without blocking; return whether the writer accepts more."""
         if not self.flush():
             return False
         for _ in range(_POLLS_PER_CALL):
@@ -211,10 +208,7 @@ class Forwarder:
         return accepts_more
 
     def end_streams(self, rank: int | None) -> None:
-        """Read what is left of a rank, None for all; close each stream when it is empty.
-
-        It is closed even if a process still has its write end.
-        """
+        """Read what is left of a rank, None for all, and close its streams, also if a process has one."""
         ended = [stream for stream in self.streams.values() if rank in (None, stream.rank)]
         for stream in ended:
             stream.ending = True

@@ -103,10 +103,7 @@ class LogDirectory:
             raise LaunchError(f"{path} is not safe: {risk}", hint=_CHOOSE_ANOTHER)
 
     def read_tail(self, rank: str, size: int) -> tuple[bytes, bool]:
-        """Return the last bytes that the last attempt of a rank wrote to standard error, and whether all.
-
-        b"" if the file cannot be read, or is not the file that was opened.
-        """
+        """Return the last bytes of standard error of the last attempt, and whether these are all."""
         name = f"{rank}.{ERR}"
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
         with suppress(OSError), open(os.open(name, flags, dir_fd=self._directory.fd), "rb") as file:

@@ -219,11 +219,7 @@ class RunOutput:
                     copy_size(self._terminal, stream.read_end)
 
     def _open_stream(self, rank: int, fd: int, heading: str) -> int:
-        """Open standard output or error (`fd` 1 or 2) of a rank; return the descriptor that it writes to.
-
-        That is the log file itself, or the write end of a pipe or pseudo-terminal that is read here. Raises
-        LaunchError.
-        """
+        """Open standard output or error (`fd`) of a rank; return its log file, or the end to write to."""
         path, log, name = "", -1, make_log_name(self._labels[rank])
         if self._logs:
             path = self._logs.make_path(name, _KINDS[fd])
@@ -261,7 +257,6 @@ class RunOutput:
         return forwarder
 
     def _forward(self, forwarder: Forwarder) -> None:
-        """Read and write what is possible without blocking, a bounded amount."""
         self._set_paused(forwarder, paused=not forwarder.forward())
         self.report_write_errors()
 
