@@ -45,11 +45,8 @@ def rootless_run(uid, program):
     programs = required("podman"), required("runc")
     with public_directory() as directory:
         root, own = directory / "rootfs", directory / "own"
-        for path in (
-            *(root / part for part in ("usr", "etc", "proc", "sys", "dev", "tmp", "run")),
-            own,
-            directory / "xdg",
-        ):
+        parts = (root / part for part in ("usr", "etc", "proc", "sys", "dev", "tmp", "run"))
+        for path in (*parts, own, directory / "xdg"):
             path.mkdir(parents=True)
         for part in ("bin", "sbin", "lib", "lib64"):
             (root / part).symlink_to(f"usr/{part}")

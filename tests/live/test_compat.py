@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tests.cli.command_lines import call
 from tests.live.conftest import one_line, required, two_cpus, write_program
 from tests.live.test_exec import SLURM
 
@@ -59,12 +60,12 @@ def test_a_rank_under_a_launcher_gets_its_list_or_keeps_its_cpus(ompbind):
 
 
 @pytest.mark.parametrize("family", ["vllm", "sglang"])
-def test_lists_for_workers_of_one_server_are_written_as_they_are_read(ompbind, family):
+def test_lists_for_workers_of_one_server_are_written_as_they_are_read(family):
     variable, lists = f"{family.upper()}_CPU_OMP_THREADS_BIND", "{1}|{0}".format(*two_cpus())
-    done = ompbind("run", "--compat", family, "--", "true", env={variable: lists})
+    done = call("run", "--compat", family, "--", "true", **{variable: lists})
     assert (done.returncode, done.stdout) == (125, "")
     words = shlex.split(re.search(r"\$\((.*?)\)", one_line(done.stderr))[1])
-    assert ompbind(*words[1:], env={variable: lists}).stdout == f"export {variable}='{lists}'\n"
+    assert call(*words[1:], **{variable: lists}).stdout == f"export {variable}='{lists}'\n"
 
 
 def test_the_processes_of_sglang_may_use_the_service_cpus(ompbind):
@@ -84,7 +85,7 @@ os.execvp("grep", ["grep", "-o", "Cpus_allowed_list.*", "/proc/self/status"])  #
     assert allowed.split()[1] in (f"{first}-{second}", f"{first},{second}")
 
 
-def test_a_plug_in_that_the_server_cannot_load_is_warned_about(ompbind, tmp_path):
+def test_a_plug_in_that_the_server_cannot_load_is_warned_about(tmp_path):
     two_cpus()
     version = "python{}.{}".format(*sys.version_info)
     python, site = tmp_path / "bin" / version, tmp_path / "lib" / version / "site-packages"
@@ -95,5 +96,5 @@ def test_a_plug_in_that_the_server_cannot_load_is_warned_about(ompbind, tmp_path
     command = ("plan", "--compat", "vllm", "--", program, "serve", "M", "-tp", "2")
     for name, is_warned in (("other-1.dist-info", True), ("ompbind-0.1.dist-info", False)):
         (site / name).mkdir(parents=True)
-        done = ompbind(*command, env={"OMPBIND_VLLM": "1"})
+        done = call(*command, OMPBIND_VLLM="1")
         assert ("instead of ompbind run" in one_line(done.stdout)) is is_warned, done.stdout

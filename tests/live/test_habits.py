@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tests.cli.command_lines import call
 from tests.live.conftest import one_line, write_program
 
 
@@ -28,22 +29,22 @@ def test_a_command_that_cannot_start_has_a_hint(ompbind, tmp_path, verb, command
     ("run", "OMPBIND_LOG_DIR=x OMPBIND_OUTPUT=inherit", "OMPBIND_LOG_DIR=x has no effect with"),
     ("exec", "OMPBIND_RANKS=4", "OMPBIND_RANKS=4: no launcher has started this process"),
 ])  # fmt: skip
-def test_an_error_names_the_variable_that_a_value_comes_from(ompbind, tmp_path, verb, variables, message):
+def test_an_error_names_the_variable_that_a_value_comes_from(tmp_path, verb, variables, message):
     report = tmp_path / "report.json"
     options = ["--report", str(report)] if verb == "run" else []
-    done = ompbind(verb, *options, "--", "true", env=dict(word.split("=") for word in variables.split()))
+    done = call(verb, *options, "--", "true", **dict(word.split("=") for word in variables.split()))
     assert done.returncode == 125
     assert one_line(done.stderr).startswith(f"ompbind: error: {message}")
     assert not report.exists() or json.loads(report.read_text())["error"].startswith(message)
 
 
 def test_an_error_without_an_option_lists_variables_that_may_be_the_cause(ompbind):
-    done = ompbind("run", "--", "true", env={"OMPBIND_RANKS": "5000", "OMPBIND_MEMORY": "bind"})
+    done = call("run", "--", "true", OMPBIND_RANKS="5000", OMPBIND_MEMORY="bind")
     assert "set outside of the command line: OMPBIND_RANKS=5000" in one_line(done.stderr)
     assert "OMPBIND_MEMORY" not in done.stderr  # it chooses no CPUs
     done = ompbind("run", "--", "true", env={"OMPBIND_LOG_DIR": "/proc/none"})
     assert "set outside of the command line: OMPBIND_LOG_DIR=/proc/none" in one_line(done.stderr)
-    done = ompbind("run", "-n", "5000", "--", "true", env={"OMPBIND_RANKS": "1"})
+    done = call("run", "-n", "5000", "--", "true", OMPBIND_RANKS="1")
     assert "OMPBIND_RANKS" not in done.stderr
 
 

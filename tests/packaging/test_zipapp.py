@@ -56,12 +56,6 @@ def test_the_same_tree_gives_the_same_bytes(tmp_path, bare):
     assert changed != bare.read_bytes()
 
 
-def test_sample_machines_are_read_inside_the_zipapp(bare):
-    read = "import ompbind; print(ompbind.__file__, ompbind.read_machine('sample:epyc-2p').online)"
-    done = run_program(sys.executable, "-c", read, env={"PYTHONPATH": str(bare), "PYTHONSAFEPATH": "1"})
-    assert done.stdout == f"{bare}/ompbind/__init__.py 0-383\n", done.stderr
-
-
 def test_the_first_module_has_the_syntax_of_old_pythons():
     text = (ROOT / "packaging/start_zipapp.py").read_text()
     ast.parse(text, feature_version=(3, 6))
