@@ -33,19 +33,17 @@ def run_quietly(*command, **options):
     return done.stdout.strip()
 
 
-def make_root(path, *packages):
-    """Write a small Debian with `packages` to an archive, in the directory OMPTEST_DEBIAN if that is set."""
-    archive = Path(os.environ.get("OMPTEST_DEBIAN") or path) / f"{'-'.join(packages)}.tar"
-    if not archive.exists():
-        paths = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "locale", "man")]
-        make = (required("mmdebstrap"), "--variant=essential", f"--include={','.join(packages)}", *paths)
-        run_quietly(*make, "bookworm", str(archive), "http://deb.debian.org/debian")
-    return archive
-
-
 def build_image(podman, directory):
-    """Build the image `ompbind` on the base `debian`; pip gets all wheels from a directory."""
-    run_quietly(*podman, "import", str(make_root(directory, "python3", "python3-venv")), "debian")
+    """Build the image `ompbind` on the base `debian`; pip gets all wheels from a directory.
+
+    The base is made once if OMPTEST_DEBIAN names a directory for it.
+    """
+    base = Path(os.environ.get("OMPTEST_DEBIAN") or directory) / "python3-python3-venv.tar"
+    if not base.exists():
+        paths = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "locale", "man")]
+        make = (required("mmdebstrap"), "--variant=essential", "--include=python3,python3-venv", *paths)
+        run_quietly(*make, "bookworm", str(base), "http://deb.debian.org/debian")
+    run_quietly(*podman, "import", str(base), "debian")
     wheels, settings = directory / "wheels", directory / "pip.conf"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wanted = [*project["build-system"]["requires"], *project["project"]["dependencies"]]
