@@ -50,40 +50,22 @@ def test_both_places_lowest_precedence_first(home, monkeypatch):
     assert read(home) == ([str(user)], [])
     monkeypatch.chdir(home / "work/deep")  # directories above are not searched
     assert read(home) == ([str(user)], [])
-
-
-def test_the_directory_of_a_file_does_not_matter(home):
-    """Nobody else can put a file there that belongs to this user."""
-    path = write(home / "ompbind.toml")
-    home.chmod(0o1777)
-    assert read(home) == ([str(path)], [])
-
-
-def put_link(path):
-    path.symlink_to(write(path.with_name("target")))
-
-
-def put_sparse(path):
-    path.touch(0o644)
-    os.truncate(path, 1 << 30)
-
-
-def put_others(path):
-    os.chown(write(path), NOBODY, NOBODY)
-
-
-def put_device(path):
-    os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5))  # /dev/zero
+    path = write(home / "work/deep/ompbind.toml")
+    path.parent.chmod(0o1777)  # nobody else can put a file there that belongs to this user
+    assert read(home) == ([str(user), str(path)], [])
 
 
 HOSTILE = [
     (lambda path: write(path, mode=0o666), "mode 0666"), (lambda path: write(path, mode=0o664), "mode 0664"),
-    (put_link, "symbolic link"), (lambda path: path.symlink_to("nowhere"), "symbolic link"),
+    (lambda path: path.symlink_to(write(path.with_name("target"))), "symbolic link"),
     (lambda path: os.mkfifo(path, 0o600), "not a regular file"),
-    (lambda path: path.mkdir(), "not a regular file"), (put_sparse, "more than 256 KiB"),
+    (lambda path: path.mkdir(), "not a regular file"),
+    (lambda path: os.truncate(write(path), 1 << 30), "more than 256 KiB"),
     (lambda path: write(path, "#" * (SIZE_LIMIT + 1)), "more than 256 KiB"),
-    pytest.param(put_others, f"belongs to user {NOBODY}", marks=as_root),
-    pytest.param(put_device, "not a regular file", marks=as_root),
+    pytest.param(lambda path: os.chown(write(path), NOBODY, NOBODY), f"belongs to user {NOBODY}",
+                 marks=as_root),
+    pytest.param(lambda path: os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5)),  # /dev/zero
+                 "not a regular file", marks=as_root),
 ]  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """What options add to click: occurrences from all sources, resets, groups, errors that name their source."""
 
 import os
+from unittest.mock import patch
 
 import click
 import pytest
@@ -35,19 +36,7 @@ TOY = Toy(
         click.Argument(["words"], nargs=-1),
     ],
 )
-BY_LETTER = {
-    "u": ValueLevel.USER_FILE, "f": ValueLevel.FILE, "p": ValueLevel.PRESET,
-}  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def no_settings(monkeypatch, tmp_path):
-    """No configuration file and no variable of ompbind has an effect."""
-    for name in [name for name in os.environ if name.startswith("OMPBIND_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    monkeypatch.chdir(tmp_path)
+BY_LETTER = {"u": ValueLevel.USER_FILE, "f": ValueLevel.FILE, "p": ValueLevel.PRESET}
 
 
 def make_given(text):
@@ -58,19 +47,14 @@ def make_given(text):
     return key.removeprefix("no-"), Given(value=found, level=BY_LETTER[level], place=text)
 
 
-@pytest.fixture
-def parse(monkeypatch):
+def parse(line="", files=(), variables=(), **settings):
     """Parse a command line with what files (lowest first) and variables ("NAME=VALUE") give."""
-
-    def parse(line="", files=(), variables=(), **settings):
-        default_map = {}
-        for key, given in map(make_given, files):
-            default_map[key] = (*default_map.get(key, ()), given)
-        for variable in variables:
-            monkeypatch.setenv(*f"OMPBIND_{variable}".split("=", 1))
+    default_map = {}
+    for key, given in map(make_given, files):
+        default_map[key] = (*default_map.get(key, ()), given)
+    env = dict(f"OMPBIND_{variable}".split("=", 1) for variable in variables)
+    with patch.dict(os.environ, env, clear=True):
         return TOY.make_context("run", line.split(" ") if line else [], default_map=default_map, **settings)
-
-    return parse
 
 
 NO_VALUES = {
@@ -103,7 +87,7 @@ NO_VALUES = {
     ("", [], ["CHECK=1"], {"check": ""}), ("", ["f:check=a"], ["CHECK=off"], {}),
     ("", [], ["TIME=1"], {"time": "1"}), ("", ["u:size=2"], ["SIZE="], {"size": 2}), ("", [], ["ONCE=a"], {}),
 ])  # fmt: skip
-def test_values(parse, line, files, variables, expected):
+def test_values(line, files, variables, expected):
     assert parse(line, files, variables).params == {**NO_VALUES, **expected}
 
 
@@ -117,7 +101,7 @@ def test_values(parse, line, files, variables, expected):
     ("--no-library", ["u:library=a"], [], ValueLevel.COMMAND_LINE, ["--no-library"]),
     ("", ["u:library=a", "f:no-library"], [], ValueLevel.FILE, ["f:no-library"]),
 ])  # fmt: skip
-def test_sources(parse, line, files, variables, level, places):
+def test_sources(line, files, variables, level, places):
     sources = parse(line, files, variables).sources
     assert sources.is_given("library") == bool(places)
     assert sources.level("library") == level
@@ -136,7 +120,7 @@ SEE_HELP = "see 'ompbind run --help'"
     ("", [], ["FORCE=maybe"], "OMPBIND_FORCE: 'maybe'", ""),
     ("", [], ["LIBRARY='a"], "OMPBIND_LIBRARY: ", "close each quote"),
 ])  # fmt: skip
-def test_a_wrong_value_names_its_source(parse, line, files, variables, message, hint):
+def test_a_wrong_value_names_its_source(line, files, variables, message, hint):
     with pytest.raises(OptionError) as caught:
         parse(line, files, variables)
     assert caught.value.message.startswith(message)
@@ -148,7 +132,7 @@ def test_a_wrong_value_names_its_source(parse, line, files, variables, message, 
     ("--mask 0-", [], [], ""), ("", ["f:mask=0-"], [], "f:mask=0-: "),
     ("", [], ["MASK=0-"], "OMPBIND_MASK: "),
 ])  # fmt: skip
-def test_a_wrong_mask_keeps_its_caret(parse, line, files, variables, place):
+def test_a_wrong_mask_keeps_its_caret(line, files, variables, place):
     with pytest.raises(MaskError) as caught:
         parse(line, files, variables)
     assert caught.value.message == f"{place}a number is missing"
@@ -156,7 +140,7 @@ def test_a_wrong_mask_keeps_its_caret(parse, line, files, variables, place):
 
 
 @pytest.mark.parametrize("line", ["--size", "--nope", "--no-size=1", "--force=1", "--no-words"])
-def test_what_click_refuses(parse, line):
+def test_what_click_refuses(line):
     with pytest.raises(click.UsageError):
         parse(line)
     assert parse(f"-f {line}", resilient_parsing=True).params["force"]

@@ -12,8 +12,7 @@ import pytest
 from ompbind.cpuset import CpuSet
 from tests.cli.command_lines import call
 from tests.launchers.environments import make_env
-from tests.live.conftest import required, two_cpus
-from tests.live.test_exec import words
+from tests.live.conftest import one_line, required, two_cpus
 from tests.tables import rows
 
 MACHINES = {
@@ -69,7 +68,7 @@ def test_every_rank_gets_cpus_of_its_own_inside_the_allocation(machine, launcher
     assert [f"{match[2]}:{match[3]}" for match in found] == expected
     cpus = [CpuSet.from_list(match[2]) for match in found]
     are_disjoint = sum(map(len, cpus)) == len(CpuSet(cpu for each in cpus for cpu in each))
-    assert ("warning: this job may use" in words(dones[0].stdout)) == (not are_disjoint)
+    assert ("warning: this job may use" in one_line(dones[0].stdout)) == (not are_disjoint)
 
 
 @pytest.mark.parametrize(("variables", "cpus", "threads"), rows("""
@@ -94,8 +93,8 @@ def test_a_rank_outside_of_its_outer_rank_is_warned_about(ompbind):
     required("taskset")
     done = ompbind("run", "-m", str(first), "--", "sh", "-c", f"{inner} -- sh -c 'echo $OMPBIND_CPUS'; :")
     assert (done.returncode, done.stdout) == (0, f"{second}\n")
-    assert f"to CPU {second}, outside of its outer rank, which has CPU {first}" in words(done.stderr)
-    assert "--bind-to none" in words(done.stderr)
+    assert f"to CPU {second}, outside of its outer rank, which has CPU {first}" in one_line(done.stderr)
+    assert "--bind-to none" in one_line(done.stderr)
     done = ompbind("run", "-m", str(first), "--", "sh", "-c", f"{inner} --strict -- echo up; exit $?")
     assert (done.returncode, done.stdout) == (125, "")
 
@@ -105,8 +104,8 @@ def test_exec_in_exec_is_not_bound_by_the_launcher(ompbind):
     before = (launcher, "-n", "2", "-bind-to", "none")
     done = ompbind("exec", "--", "ompbind", "exec", "--", *SHOW, before=before)
     assert sorted(done.stdout.splitlines()) == [f"{rank} {cpu}" for rank, cpu in enumerate(two_cpus())]
-    assert "already bound by an outer 'ompbind exec'" in words(done.stderr)
-    assert "by MPICH" not in words(done.stderr)
+    assert "already bound by an outer 'ompbind exec'" in one_line(done.stderr)
+    assert "by MPICH" not in one_line(done.stderr)
 
 
 def test_a_job_with_fewer_slots_than_cpus_is_not_bound(ompbind):
@@ -119,7 +118,7 @@ def test_a_job_with_fewer_slots_than_cpus_is_not_bound(ompbind):
     done = ompbind("run", "--", *show, env=env)
     threads, *cpus = done.stdout.split()
     assert (threads, str(CpuSet(map(int, cpus)))) == ("1", everything)
-    assert "the 1 CPU that SGE allows (NSLOTS), but is not bound to any" in words(done.stderr)
+    assert "the 1 CPU that SGE allows (NSLOTS), but is not bound to any" in one_line(done.stderr)
     assert ompbind("run", "-m", str(second), "--", *show, env=env).stdout.split() == ["None", str(second)]
     assert len(ompbind("run", "--avoid", "--", *show, env=env).stdout.split()) == 2
     assert ompbind("run", "-t", "2", "--", *show, env=env).stdout.split()[0] == "2"
@@ -140,7 +139,7 @@ def test_ranks_that_a_launcher_binds_to_the_same_cpus_are_warned_about(ompbind):
     line = f"taskset -c {first} ompbind exec --local-rank $r --local-size 3 -- true"
     done = ompbind(before=("sh", "-c", f"for r in 0 1 2; do {line}; done"))
     assert done.returncode == 0
-    assert words(done.stderr).count("several ranks to the same CPUs") == 1
+    assert one_line(done.stderr).count("several ranks to the same CPUs") == 1
 
 
 @pytest.mark.parametrize("options", ["-m 9999", "--bogus", "-n 3"], ids=["mask", "option", "number"])
@@ -159,6 +158,6 @@ def test_a_rank_of_an_unknown_launcher_is_warned_about(ompbind, variable):
     name, _, value = variable.partition("=")
     done = ompbind("exec", "--", "sh", "-c", "echo $RANK $WORLD_SIZE", env={name: value})
     assert (done.returncode, done.stdout) == (0, "0 1\n")
-    assert f"warning: {variable} is not read" in words(done.stderr)
-    assert "--local-rank" in words(done.stderr)
+    assert f"warning: {variable} is not read" in one_line(done.stderr)
+    assert "--local-rank" in one_line(done.stderr)
     assert ompbind("exec", "--", "true", env={"PBS_JOBID": "1.s", "PBS_TASKNUM": "1"}).stderr == ""

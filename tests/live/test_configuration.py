@@ -69,14 +69,6 @@ def test_every_level_overrides_the_levels_below(show, home):
     assert read_options(show("config", "--format", "json", **low))["memory"][0] == "bind"
 
 
-def test_a_reset_of_one_spelling_resets_all(show, home):
-    """--share, --avoid and --exclusive are spellings of one option; test_option.py has all cases."""
-    write(home / USER, "[defaults]\nshare = true\n")
-    for words, sharing in (["--no-exclusive"], "warn"), ([], "share"), (["--no-share", "--avoid"], "avoid"):
-        done = show("plan", *words, "--format", "json")
-        assert json.loads(done.stdout)["request"]["sharing"] == sharing
-
-
 @pytest.mark.two_cpus
 def test_ranks_get_the_variables_of_a_preset(call, home):
     text = '[preset.a.env]\nA = "2"\nB = "{rank}"\n[preset.a]\nranks = 2\n[preset.c]\nno-env = true\n'
@@ -126,15 +118,6 @@ def test_files_of_another_user_are_ignored_or_refused(call, home):
     done = call("run", "--preset", "a", *SHOW)
     assert (done.stdout, done.returncode) == ("", 125)
     assert f"hint: {path} is ignored: it belongs to user {NOBODY}" in " ".join(done.stderr.split())
-
-
-def test_a_wrong_file_starts_nothing(call, home):
-    write(home / "ompbind.toml", '[defaults]\nstratgy = "l3"\n')
-    done = call("run", "--", "touch", "started")
-    assert (done.returncode, done.stdout) == (125, "")
-    assert f"{home}/ompbind.toml:2: defaults.stratgy is unknown" in " ".join(done.stderr.split())
-    assert done.stderr.splitlines()[-1] == "  hint: did you mean strategy?"
-    assert not (home / "started").exists()
 
 
 def test_ranks_of_a_job_that_read_different_files_are_warned(call, home, start, ompbind):

@@ -31,13 +31,8 @@ def test_an_inherited_affinity_mask_is_respected(ompbind):
     before = ("taskset", "-c", str(second))
     done = ompbind("run", "--", sys.executable, "-c", SHOW, before=before)
     assert done.stdout == f"0 [{second}]\n"
-    done = ompbind("run", "-n", "2", "--", "true", before=before)
-    assert done.returncode == 125
-    assert f"allowed: CPU {second}" in done.stderr
-    assert "at most 1 rank" in done.stderr
     done = ompbind("run", "-m", str(first), "--", "true", before=before)
-    assert done.returncode == 125
-    assert f"CPU {first} is not allowed" in done.stderr
+    assert (done.returncode, f"CPU {first} is not allowed" in done.stderr) == (125, True)
 
 
 @pytest.mark.parametrize(("args", "code", "message"), [
@@ -48,10 +43,8 @@ def test_an_inherited_affinity_mask_is_respected(ompbind):
     ("-- /etc/passwd", 126, "cannot execute /etc/passwd"), ("-- /", 126, "it is a directory"),
     ("-m 0,,1 -- true", 125, "    0,,1\n      ^\n"),
     ("-n 2 -m '0|9999' -- true", 125, "CPU 9999 does not exist"),
-    ("--no-such-option -- true", 125, "no such option"),
-    ("-n 2", 125, "the command to start is missing"),
     ("--topology / -- true", 125, "--dry-run"), ("--timeout 0.2 -- sleep 30", 124, "timeout after"),
-    ("--timeout 30d -- sh -c 'exit 4'", 4, ""), ("--grace nan -- true", 125, "'nan' is not a time"),
+    ("--timeout 30d -- sh -c 'exit 4'", 4, ""),
 ])  # fmt: skip
 def test_exit_codes(ompbind, args, code, message):
     if "-n 2" in args:
@@ -220,14 +213,6 @@ def test_a_stopped_rank_is_continued_to_act_on_sighup(start):
 
 
 @pytest.mark.two_cpus
-def test_a_run_inside_a_rank_divides_the_cpus_of_that_rank(ompbind):
-    done = ompbind("run", "-n", "2", "--", "ompbind", "run", "--", sys.executable, "-c", SHOW)
-    first, second = (line.split(" ", 1)[1] for line in done.stdout.splitlines())
-    assert first != second
-    assert done.stderr == ""
-
-
-@pytest.mark.two_cpus
 def test_no_rank_is_left_when_the_reader_of_messages_exits(start, tmp_path):
     read_end, write_end = os.pipe()
     script = f"echo $$; if [ $RANK = 1 ]; then {WHEN_READY.format(tmp_path)}; exit 3; fi; exec sleep 300"
@@ -253,15 +238,12 @@ def test_only_ranks_keep_standard_output_open(start):
     assert (process.stdout.read(), process.poll()) == ("", None)
 
 
-@pytest.mark.parametrize(("args", "code"), [("run -- none", 127), ("plan -n 9999", 2), ("run -v -- true", 0)])
-def test_messages_that_cannot_be_written_change_no_code(ompbind, args, code):
+@pytest.mark.parametrize(("stream", "args", "code"), [
+    ("stderr", "run -- none", 127), ("stderr", "run -v -- true", 0), ("stdout", "plan", 2),
+])  # fmt: skip
+def test_messages_that_cannot_be_written_change_no_code_but_output_does(ompbind, stream, args, code):
     with open("/dev/full", "w") as full:
-        settings = {"capture_output": False, "stdout": subprocess.PIPE, "stderr": full}
-        assert ompbind(*args.split(), **settings).returncode == code
-
-
-def test_output_that_cannot_be_written_is_an_error(ompbind):
-    with open("/dev/full", "w") as full:
-        done = ompbind("plan", capture_output=False, stdout=full, stderr=subprocess.PIPE)
-    assert done.returncode == 2
-    assert "No space left" in done.stderr
+        pipes = {"capture_output": False, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: full}
+        done = ompbind(*args.split(), **pipes)
+    assert done.returncode == code
+    assert stream == "stderr" or "No space left" in done.stderr
