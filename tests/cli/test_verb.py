@@ -47,11 +47,9 @@ def test_a_row_is_found_everywhere(tmp_path):
     assert "mood calm named file:4: preset.calm.no-mood" in run_with(TOY, "config", *named)
     completion = {"_OMPBIND_COMPLETE": "bash_complete", "COMP_CWORD": "3"}
     assert "plain,loud" in run_with(TOY, "run", COMP_WORDS="ompbind run --mood lo", **completion)
-    assert "plain,--no-mood" in run_with(
-        TOY, "run", **{**completion, "COMP_CWORD": "2"}, COMP_WORDS="ompbind run --no-mo"
-    )
-    shown = run_with(
-        f"{TOY}\nfrom docs.generate import render_reference\nprint(render_reference())", "--version"
-    )
+    completion["COMP_CWORD"] = "2"
+    assert "plain,--no-mood" in run_with(TOY, "run", **completion, COMP_WORDS="ompbind run --no-mo")
+    show = "from docs.generate import render_reference\nprint(render_reference())"
+    shown = run_with(f"{TOY}\n{show}", "--version")
     row = "Mood of the ranks: calm (default), loud | calm | OMPBIND_MOOD | run, plan |"
     assert shown.count(rf"| `--mood calm\|loud` | {row}") == 1

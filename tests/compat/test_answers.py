@@ -96,10 +96,8 @@ def test_ranks_get_the_cpus_that_vllm_selects(name, answers):
         is_equal = [rank.compute for rank in plan.placements] == theirs
         is_equal &= union(rank.service_cpus for rank in plan.placements) == reserved
         assert is_equal is not differs, (workers, options, cpus, others)
-        both = zip(theirs, plan.placements, strict=True)
-        assert is_equal or leaves_cores_idle(
-            machine, plan, [given | reserved & rank.cpuset for given, rank in both]
-        )
+        given = [cpus | reserved & rank.cpuset for cpus, rank in zip(theirs, plan.placements, strict=True)]
+        assert is_equal or leaves_cores_idle(machine, plan, given)
 
 
 def parse_id_list(text):

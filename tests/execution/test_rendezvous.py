@@ -45,9 +45,8 @@ def test_ranks_get_equal_variables_and_assignments_of_the_user_have_precedence(k
 ])  # fmt: skip
 def test_inherited_variables_that_are_replaced(base, added_variables, names):
     spec = make_run_spec(base, added_variables=added_variables)
-    assert find_replaced_variables(spec, add_rendezvous(spec, 61000)) == tuple(
-        (name, base[name]) for name in names
-    )
+    found = find_replaced_variables(spec, add_rendezvous(spec, 61000))
+    assert found == tuple((name, base[name]) for name in names)
 
 
 def test_ports_are_different_and_free():

@@ -81,9 +81,7 @@ FILES = {
     _CONDOR_SLOT=slot1_2                                      |             |                    |
     OAR_NODEFILE=nodes                                        | OAR         | OAR_NODEFILE       | 3
 """))  # fmt: skip
-def test_batch_systems_say_how_many_cpus_of_this_machine_a_job_may_use(
-    tmp_path, variables, system, variable, number
-):
+def test_batch_systems_say_how_many_cpus_here_a_job_may_use(tmp_path, variables, system, variable, number):
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     env = make_env(variables.replace("(", "'(").replace(")", ")'"))

@@ -60,9 +60,8 @@ def test_every_rank_gets_cpus_of_its_own_inside_the_allocation(machine, launcher
 
     dones = [run(rank) for rank in range(len(expected))]
     lines = [done.stdout.splitlines()[-1] if done.stdout else done.stderr for done in dones]
-    found = [
-        re.fullmatch(r"rank (\d) of \d on node \S+: CPUs? (\S+), .*?(\d+) threads?", line) for line in lines
-    ]
+    form = r"rank (\d) of \d on node \S+: CPUs? (\S+), .*?(\d+) threads?"
+    found = [re.fullmatch(form, line) for line in lines]
     assert all(found), lines
     assert [int(match[1]) for match in found] == list(range(len(expected)))
     assert [f"{match[2]}:{match[3]}" for match in found] == expected

@@ -26,9 +26,8 @@ def test_the_mask_of_the_caller(command, shown):
     words = command.split()
     required("taskset")
     required(words[0].replace("ompbind", OMPBIND))
-    done = run_program(
-        "taskset", "-c", "1", *words, "grep", "Cpus_allowed_list", "/proc/self/status", env=AS_ROOT
-    )
+    show = ("grep", "Cpus_allowed_list", "/proc/self/status")
+    done = run_program("taskset", "-c", "1", *words, *show, env=AS_ROOT)
     found = re.findall(r"Cpus_allowed_list:\s+(\S+)", done.stdout)
     assert (found, done.returncode != 0) == (([], True) if shown == "an error" else ([shown[0]], False))
 

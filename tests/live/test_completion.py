@@ -57,9 +57,8 @@ class Shell:
 
     @staticmethod
     def is_installed(name):
-        return bool(shutil.which(START[name][0][0])) and (
-            name != "bash-completion" or os.path.exists(PACKAGE)
-        )
+        has_package = name != "bash-completion" or os.path.exists(PACKAGE)
+        return bool(shutil.which(START[name][0][0])) and has_package
 
     def complete(self, line):
         """Return the words of a command line after the Tab key, as the shell reads them."""

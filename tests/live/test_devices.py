@@ -30,9 +30,8 @@ def plan(tmp_path, ompbind):
     machine = make_machine(Shape(packages=4, cores=4)).replace(devices=devices)
     path = tmp_path / "machine.json"
     path.write_text(render_json(machine))
-    return lambda words, *more, **env: ompbind(
-        "plan", "--topology", str(path), *words.split(), *more, env=env
-    )
+    options = ("plan", "--topology", str(path))
+    return lambda words, *more, **env: ompbind(*options, *words.split(), *more, env=env)
 
 
 def read_env(done):
@@ -47,9 +46,7 @@ def message(done):
 @pytest.mark.parametrize(("env", "rank", "expected"), [
     ({}, 1, 1), ({"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_STEP_GPUS": "2,3"}, 0, 2),
 ])  # fmt: skip
-def test_a_rank_gets_the_gpu_that_the_inherited_variables_leave_and_the_cpus_near_it(
-    plan, env, rank, expected
-):
+def test_a_rank_gets_the_gpu_that_inherited_variables_leave_and_the_cpus_near_it(plan, env, rank, expected):
     found = read_env(plan(f"--devices gpu -n auto --format env --rank {rank}", **env))
     assert found["CUDA_VISIBLE_DEVICES"] == UUIDS[expected]
     assert found["OMPBIND_CPUS"] == f"{4 * expected}-{4 * expected + 3}"

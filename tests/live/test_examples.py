@@ -24,10 +24,7 @@ def start_example(name, before=(sys.executable,), **env):
 
 
 PLACEMENTS = make_plan(read_machine(), Request(ranks=len(two_cpus()))).placements
-LINES = [
-    f"rank {placement.rank}: CPUs {list(placement.cpuset)}, threads {placement.threads}"
-    for placement in PLACEMENTS
-]
+LINES = [f"rank {each.rank}: CPUs {list(each.cpuset)}, threads {each.threads}" for each in PLACEMENTS]
 """What examples print about two ranks."""
 
 

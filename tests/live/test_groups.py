@@ -193,9 +193,7 @@ def test_all_ranks_must_be_ready_and_the_text_may_have_placeholders(ompbind, tmp
     ([], "exit 3", 3, "rank 0 (server 0, pid "), ([], "kill -9 $$", 137, "was killed by SIGKILL"),
     (["--on-failure", "continue"], "exit 3", 125, "rank 0 (server 0) exited before group server was ready"),
 ])  # fmt: skip
-def test_if_a_group_does_not_get_ready_nothing_more_starts(
-    ompbind, tmp_path, port, options, command, code, message
-):
+def test_if_a_group_is_not_ready_nothing_starts(ompbind, tmp_path, port, options, command, code, message):
     report = tmp_path / "run.json"
     words = ["--report", str(report), "--name", "server", "--ready", f"tcp:{port}", *options]
     words += ["--", "sh", "-c", command, ":", "--name", "load", "--", "touch", str(tmp_path / "started")]

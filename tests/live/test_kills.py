@@ -103,10 +103,8 @@ OF_PYTHON = ("Fatal Python error", "failed to set __main__.__loader__")
 """Messages of a Python that an interrupt stops before it executes the script."""
 
 CODES = {
-    signal.SIGTERM: (143, -15),
-    signal.SIGINT: (130, -2),
-    signal.SIGHUP: (129, -1),
-    signal.SIGQUIT: (131, -3),
+    number: (128 + number, -number)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 }
 
 

@@ -252,9 +252,8 @@ def test_messages(line, text):
     env = dict(f"OMPBIND_{word}".split("=") for word in line.split() if word[0].isupper())
     done = call("run", *words, "--", "true", **env)
     said = " ".join(done.stderr.split())
-    assert (done.returncode, text in said, bool(said)) == (0 if "dry" in line else 125, True, bool(text)), (
-        said
-    )
+    code = 0 if "dry" in line else 125
+    assert (done.returncode, text in said, bool(said)) == (code, True, bool(text)), said
 
 
 def test_a_run_says_that_other_runs_do_not_see_it(ompbind):

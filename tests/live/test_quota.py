@@ -40,10 +40,8 @@ def test_more_ranks_than_cpus_of_the_quota(ompbind, quota):
     assert done.returncode == 0
     assert "the CPU quota of the cgroup is 1, which is too little for 2 ranks" in one_line(done.stderr)
     done = ompbind("run", "-n", "2", "--strict", "--", "true", before=before)
-    assert (done.returncode, "error: the CPU quota of the cgroup is 1" in one_line(done.stderr)) == (
-        125,
-        True,
-    )
+    text = "error: the CPU quota of the cgroup is 1"
+    assert (done.returncode, text in one_line(done.stderr)) == (125, True)
 
 
 @pytest.mark.parametrize("local_rank", [0, 1])

@@ -21,9 +21,7 @@ from tests.live.conftest import (
     wait_until,
 )
 
-SHOW = (
-    "import os; os.write(1, f\"{os.environ['OMPBIND_RANK']} {sorted(os.sched_getaffinity(0))}\\n\".encode())"
-)
+SHOW = "import os; os.write(1, f'{os.environ[\"RANK\"]} {sorted(os.sched_getaffinity(0))}\\n'.encode())"
 
 
 def test_an_inherited_affinity_mask_is_respected(ompbind):

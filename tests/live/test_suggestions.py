@@ -79,12 +79,7 @@ def test_one_wrong_letter_is_found():
     for word in (option.key for option in find_options("run") if len(option.key) >= 4):
         for at, letter in enumerate(word):
             before, after = word[:at], word[at + 1 :]
-            typos = [
-                before + after,
-                before + letter + letter + after,
-                f"{before}x{after}",
-                f"{before}z{after}",
-            ]
+            typos = [before + middle + after for middle in ("", letter * 2, "x", "z")]
             typos += [before + after[0] + letter + after[1:]] if after else []
             assert not [typo for typo in typos if not suggest_option(f"--{typo}", "", OPTIONS)]
 

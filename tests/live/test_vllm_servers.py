@@ -58,9 +58,8 @@ def find_workers(server: Server):
 def wait_until_gone(server: Server, processes):
     """Wait until all processes are gone, and return the exit code of the process that was started."""
     code = server.process.wait(LIMIT_S)
-    _, alive = psutil.wait_procs(
-        [process for process in processes if process.pid != server.process.pid], LIMIT_S
-    )
+    others = [process for process in processes if process.pid != server.process.pid]
+    _, alive = psutil.wait_procs(others, LIMIT_S)
     assert not alive
     return code
 

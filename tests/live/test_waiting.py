@@ -269,8 +269,6 @@ RANK = {"PMI_RANK": "0", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0", "MPI_LOCALNRAN
     ("run --no-wait --share", {"OMPBIND_WAIT": "0.1"}, 0, ""),
     ("exec --exclusive --wait", RANK, 125, "MPICH or Intel MPI has started ranks on other machines too"),
 ])  # fmt: skip
-def test_wait_is_refused_without_a_reason_and_where_ranks_could_wait_for_each_other(
-    ompbind, words, env, code, text
-):
+def test_wait_is_refused_without_a_reason_and_for_ranks_of_several_machines(ompbind, words, env, code, text):
     done = ompbind(*words.split(), "--", "true", env=env)
     assert (done.returncode, text in one_line(done.stderr)) == (code, True)

@@ -13,11 +13,7 @@ from tests.packaging.scripts import ROOT
 SCRIPT = ROOT / "packaging/make_venv.py"
 RUN = "import runpy, sys; sys.path.insert(0, sys.argv[1].rpartition('/')[0]); del sys.argv[0]; {};"
 RUN += "runpy.run_path(sys.argv[0], run_name='__main__')"
-UNREACHABLE = {
-    "PIP_INDEX_URL": "http://127.0.0.1:1/simple",
-    "PIP_RETRIES": "0",
-    "PIP_CONFIG_FILE": "/dev/null",
-}
+UNREACHABLE = {"PIP_INDEX_URL": "http://127.0.0.1:1/", "PIP_RETRIES": "0", "PIP_CONFIG_FILE": "/dev/null"}
 
 
 def run(venv, lacks="pass"):

@@ -34,9 +34,8 @@ def test_the_first_node_has_the_most_cpus():
 
 
 FAR_NODES = (
-    DUAL.nodes[0].replace(distances=(10, 20)),
-    DUAL.nodes[1].replace(memory_bytes=0, distances=(20, 10)),
-)
+    DUAL.nodes[0].replace(distances=(10, 20)), DUAL.nodes[1].replace(memory_bytes=0, distances=(20, 10)),
+)  # fmt: skip
 NEAREST = DUAL.replace(nodes=add_nearest_nodes(FAR_NODES, {}))
 EMPTY = DUAL.replace(nodes=(DUAL.nodes[0], DUAL.nodes[1].replace(memory_bytes=0)))
 NO_NODES = DUAL.replace(nodes=(), domains=tuple(d for d in DUAL.domains if d.level != "node"))
@@ -64,9 +63,7 @@ NO_NODES = DUAL.replace(nodes=(), domains=tuple(d for d in DUAL.domains if d.lev
      "memory-limited", "from Linux 5.15 on): rank 0: 0"),
     (DUAL.replace(prefers_one_node=True), {"memory": PREFERRED}, ["prefer:0", "prefer:1"], "", ""),
 ])  # fmt: skip
-def test_ranks_have_the_nodes_of_their_cpus_and_notes_explain_exceptions(
-    machine, options, expected, code, text
-):
+def test_ranks_have_the_nodes_of_their_cpus_and_notes_name_exceptions(machine, options, expected, code, text):
     plan = planned(machine, **options)
     assert policies(plan) == expected
     notes = [note for note in plan.notes if note.code.startswith("memory")]

@@ -24,9 +24,7 @@ def start(*words, prefix=(), **env):
     clean["OMPBIND_RUNTIME_DIR"] = os.environ["OMPBIND_RUNTIME_DIR"]
     env = {"OMPBIND_VLLM": "1", **env}
     command = [*prefix, *SERVER, *words]
-    done = subprocess.run(
-        command, env={**clean, **env}, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run(command, env={**clean, **env}, capture_output=True, text=True, timeout=60)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     return done.returncode, lines[:-1], lines[-1] if lines else [], done.stderr
 
@@ -55,9 +53,8 @@ NOBIND = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     ),
 ])  # fmt: skip
 def test_each_worker_has_the_cpus_and_variables_of_its_rank(words, prefix, env, cpus):
-    code, workers, _, log = start(
-        *words.split(), prefix=prefix, OMPBIND_ENV="MARK=1", GOMP_CPU_AFFINITY="0", **env
-    )
+    env = {"OMPBIND_ENV": "MARK=1", "GOMP_CPU_AFFINITY": "0", **env}
+    code, workers, _, log = start(*words.split(), prefix=prefix, **env)
     assert code == 0, log
     found = [(worker["OMPBIND_CPUS"], worker["OMPBIND_SERVICE_CPUS"]) for worker in workers]
     assert ["+".join(filter(None, pair)) for pair in found] == cpus.split()

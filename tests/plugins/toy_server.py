@@ -66,10 +66,8 @@ def run_engine():
     manager = home.OMPProcessManager(config) if os.environ.get("TOY") != "older" else OMPProcessManager(None)
     for rank in range(ParallelConfig.local_world_size):
         with manager.configure_omp_envs(rank=rank, local_rank=rank):
-            worker = subprocess.run(
-                [sys.executable, "-c", WORKER], capture_output=True, text=True, check=True
-            )
-        print(json.dumps({**json.loads(worker.stdout), "parent": len(os.sched_getaffinity(0))}), flush=True)
+            found = subprocess.check_output([sys.executable, "-c", WORKER], text=True)
+        print(json.dumps({**json.loads(found), "parent": len(os.sched_getaffinity(0))}), flush=True)
     print(json.dumps(sorted(name for name in sys.modules if name.startswith("ompbind"))), flush=True)
 
 

@@ -21,11 +21,10 @@ from tests.toys import PIP_SCRIPT
 HERE = Path(__file__).parent
 PROBLEMS = tomllib.loads((HERE / "problems.toml").read_text())["problem"]
 CPU = "sys/devices/system/cpu"
+CGROUP = "sys/fs/cgroup"
 FILES = {
-    "quota": "sys/fs/cgroup/cpu.max",
-    "cpuset": "sys/fs/cgroup/cpuset.cpus.effective",
-    "isolated": f"{CPU}/isolated",
-}
+    "quota": f"{CGROUP}/cpu.max", "cpuset": f"{CGROUP}/cpuset.cpus.effective", "isolated": f"{CPU}/isolated",
+}  # fmt: skip
 """The files of a machine that a problem describes by one word each."""
 
 
