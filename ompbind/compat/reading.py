@@ -9,6 +9,7 @@ the variable that binds gets a value with which the framework keeps the CPUs of 
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
 
 from ompbind.compat.frameworks import (
     FRAMEWORKS,
@@ -27,10 +28,9 @@ from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import KMP_READERS
 from ompbind.planning.request import DEFAULT_STRATEGY, Compat, Request
 from ompbind.programs.libraries import DetectionMethod
-from ompbind.record import Record
 
 
-class ForeignSetting(Record):
+class ForeignSetting(NamedTuple):
     """What one variable requests: `meaning` in words, `request_fields` as values for fields of `Request`.
 
     `value` is "" if the variable is not set. Each option in `overridden_by` overrides the setting. Some have
@@ -177,34 +177,24 @@ def make_foreign_settings(names: Framework, source: FrameworkInput) -> tuple[For
             last = CpuSet(node.number for node in machine.nodes) - machine.memory_allowed
         fields = _number_nodes(machine, names.bind, last)
         settings.append(
-            bind.replace(
-                value="",
-                meaning="",
-                request_fields=fields,
-                overridden_by=("strategy",),
-                requires_no_mask=True,
-            )
+            ForeignSetting(names.bind, "", "", fields, overridden_by=("strategy",), requires_no_mask=True)
         )
     if has_slices:
-        slices = ForeignSetting(
-            name=names.slices,
-            value=values[names.slices],
-            meaning="equal shares of the machine, whole cores each",
-            request_fields={"strategy": "compact", **_number_nodes(machine, names.slices)},
-            overridden_by=("strategy", "cores"),
-            requires_no_mask=True,
-        )
+        meaning, replacing = "equal shares of the machine, whole cores each", ("strategy", "cores")
+        fields = {"strategy": "compact", **_number_nodes(machine, names.slices)}
+        value = values[names.slices]
+        slices = ForeignSetting(names.slices, value, meaning, fields, replacing, requires_no_mask=True)
         settings.append(slices)
     if values[names.reserve]:
         setting = _make_service_setting(names.reserve, env[names.reserve])
         has_lists = source.for_workers and not is_automatic
         reason = f"{names.bind} has CPU lists, and {names.title} then reserves no CPUs"
-        settings.append(setting.replace(objection=reason) if has_lists else setting)
+        settings.append(setting._replace(objection=reason) if has_lists else setting)
     elif names.reserve and is_automatic:
         settings.append(_make_default_service(names, source))
     if values[names.nodes]:
         setting = _make_nodes_setting(names.nodes, source)
-        settings.append(setting.replace(objection=f"{names.slices} is set") if has_slices else setting)
+        settings.append(setting._replace(objection=f"{names.slices} is set") if has_slices else setting)
     if env.get(names.memory, "").strip():
         settings.append(_make_memory_setting(names.memory, env[names.memory]))
     return tuple(settings)
@@ -218,13 +208,8 @@ def _make_automatic_setting(names: Framework, source: FrameworkInput, *, has_sli
         fields["strategy"] = DEFAULT_STRATEGY
     if has_slices:
         del fields["strategy"]  # slices have their own
-    return ForeignSetting(
-        name=names.bind,
-        value=source.env.get(names.bind, "").strip(),
-        meaning=f"the CPUs that {names.title} selects",
-        request_fields=fields,
-        overridden_by=("mask",),
-    )
+    value, meaning = source.env.get(names.bind, "").strip(), f"the CPUs that {names.title} selects"
+    return ForeignSetting(names.bind, value, meaning, fields, overridden_by=("mask",))
 
 
 def _make_bind_setting(names: Framework, text: str) -> ForeignSetting:
@@ -237,16 +222,11 @@ def _make_bind_setting(names: Framework, text: str) -> ForeignSetting:
         meaning, more = "no binding (-m none)", ("smt", "sibling", "bind")
     elif mask.word is not None:
         raise _make_error(names.bind, text, f"{names.title} does not accept {word!r}", hint)
-    return ForeignSetting(
-        name=names.bind,
-        value=word,
-        meaning=meaning,
-        request_fields={"mask": mask},
-        overridden_by=("mask", "strategy", "cores", *more),
-    )
+    replacing = ("mask", "strategy", "cores", *more)
+    return ForeignSetting(names.bind, word, meaning, {"mask": mask}, replacing)
 
 
-def _number_nodes(machine: Machine, name: str, last: CpuSet = EMPTY) -> dict[str, Mask]:
+def _number_nodes(machine: Machine, name: str, last: CpuSet = EMPTY) -> dict[str, object]:
     """Return the field of a request for all NUMA nodes by their OS numbers; none if there are no nodes."""
     usable = (node.number for node in machine.nodes if not node.cpus.isdisjoint(machine.allowed))
     numbers = sorted(usable, key=lambda number: (number in last, number))
@@ -254,17 +234,11 @@ def _number_nodes(machine: Machine, name: str, last: CpuSet = EMPTY) -> dict[str
 
 
 def _make_service_setting(name: str, text: str) -> ForeignSetting:
-    """Return the number of CPUs of all ranks for threads that do not compute."""
-    hint = "give the number of CPUs to reserve for all ranks together, as in '1'"
-    number = _check_number(name, text, "CPUs", hint)
-    return ForeignSetting(
-        name=name,
-        value=number,
-        meaning="service CPUs of all ranks together",
-        request_fields={"service_total": int(number)},
-        overridden_by=_SERVICE_OPTIONS,
-        requires_binding=True,
+    number = _check_number(
+        name, text, "CPUs", "give the number of CPUs to reserve for all ranks together, as in '1'"
     )
+    fields, meaning = {"service_total": int(number)}, "service CPUs of all ranks together"
+    return ForeignSetting(name, number, meaning, fields, _SERVICE_OPTIONS, requires_binding=True)
 
 
 def _make_default_service(names: Framework, source: FrameworkInput) -> ForeignSetting:
@@ -276,23 +250,18 @@ def _make_default_service(names: Framework, source: FrameworkInput) -> ForeignSe
     total, each = selection.service_total, (selection.service_each + connector) * workers
     numbers = ((each, "per rank"), (total, "of all ranks together"))
     meaning = " and ".join(f"{count(number, 'service CPU')} {of}" for number, of in numbers if number)
-    return ForeignSetting(
-        name=names.reserve,
-        value="",
-        meaning=meaning + (f", with {names.connector}" if connector else ""),
-        request_fields={"service_total": total, "service_each": each, "service_optional": True},
-        overridden_by=(*_SERVICE_OPTIONS, "cores", "threads"),
-        requires_binding=True,
-        requires_no_mask=True,
-    )
+    meaning += f", with {names.connector}" if connector else ""
+    fields = {"service_total": total, "service_each": each, "service_optional": True}
+    replacing = (*_SERVICE_OPTIONS, "cores", "threads")
+    return ForeignSetting(names.reserve, "", meaning, fields, replacing, True, True)
 
 
 def _make_memory_setting(name: str, text: str) -> ForeignSetting:
-    """Return the memory that each rank will allocate; with 0 GiB the framework selects the size."""
+
     number = _check_number(name, text, "GiB", "give the GiB of each rank, as in '40'")
     own, fields = f"{number} GiB of memory for each rank", {"memory_bytes": int(number) << 30}
     meaning = own if int(number) else "memory of a size that the server selects"
-    return ForeignSetting(name=name, value=number, meaning=meaning, request_fields=fields)
+    return ForeignSetting(name, number, meaning, fields)
 
 
 def _check_number(name: str, text: str, unit: str, hint: str) -> str:
@@ -328,15 +297,9 @@ def _make_nodes_setting(name: str, source: FrameworkInput) -> ForeignSetting:
         if forbidden:
             texts.append(f"{named('NUMA node', forbidden)} not used, because its memory is not allowed")
         warning = f"{name}: {'; '.join(texts)}"
-    return ForeignSetting(
-        name=name,
-        value=text.strip(),
-        meaning="the NUMA nodes to use, in this order",
-        request_fields={"nodes": nodes},
-        requires_binding=True,
-        requires_no_mask=True,
-        warning=warning,
-    )
+    meaning = "the NUMA nodes to use, in this order"
+    setting = ForeignSetting(name, text.strip(), meaning, {"nodes": nodes}, (), True, True)
+    return setting._replace(warning=warning)
 
 
 def _select_nodes(text: str, name: str) -> Mask:

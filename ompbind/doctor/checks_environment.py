@@ -31,10 +31,6 @@ _FEWER = "teams get fewer threads than the rank has CPUs"
 Predicate = Callable[[str, HostFacts], bool]
 
 
-def _always(value: str, host: HostFacts) -> bool:
-    return True
-
-
 def _empty(value: str, host: HostFacts) -> bool:
     return not value.strip()
 
@@ -62,11 +58,11 @@ def _too_many(value: str, host: HostFacts) -> bool:
     return most > 0 and not _no_number(first, host) and (len(first) > 6 or int(first) > most)
 
 
-RULES: tuple[tuple[str, Predicate, str], ...] = (
+RULES: tuple[tuple[str, Predicate | None, str], ...] = (
     ("GOMP_CPU_AFFINITY", _empty, "libgomp in wheels (torch) binds all threads to CPU 0"),
     ("GOMP_CPU_AFFINITY", lambda value, host: re.fullmatch(r"[0-9 ,:-]+", value) is None,
      "loading libgomp in wheels (torch) hangs"),
-    ("GOMP_CPU_AFFINITY", _always,
+    ("GOMP_CPU_AFFINITY", None,
      "libgomp uses these CPUs and ignores the affinity mask, libomp uses them instead of OMP_PLACES:"
      f" all ranks run on them; {SHARING_COST}"),
     (KMP_AFFINITY, _has(NO_RESPECT),
@@ -76,7 +72,7 @@ RULES: tuple[tuple[str, Predicate, str], ...] = (
      " the machine; their forked child processes abort (LLVM 18 and later)"),
     (KMP_AFFINITY, lambda value, host: not split_words(value) <= KMP_MODIFIERS,
      "it overrides OMP_PLACES and OMP_PROC_BIND, even =false, in the runtimes of LLVM and Intel"),
-    *((name, _always, "it shrinks the initial thread's affinity mask, even with OMP_PROC_BIND=false")
+    *((name, None, "it shrinks the initial thread's affinity mask, even with OMP_PROC_BIND=false")
       for name in SUBSET_VARIABLES),
     ("OMP_PLACES", lambda value, host: _binds(value, host) and bool(re.match(r"\s*\{\s*\d+\s*\}", value)),
      "libgomp then binds the initial thread, and all threads that it creates later, to one CPU; all threads"
@@ -88,16 +84,16 @@ RULES: tuple[tuple[str, Predicate, str], ...] = (
     ("OMP_NUM_THREADS", _empty, "libomp terminates the program if it is empty"),
     ("OMP_NUM_THREADS", _no_number, "libomp may terminate the program; other runtimes use all CPUs"),
     *((name, _too_many, f"more threads than CPUs; {SHARING_COST}") for name in THREAD_COUNTS),
-    ("GOTO_NUM_THREADS", _always, _OVERRIDES),
-    ("MKL_DOMAIN_NUM_THREADS", _always, _OVERRIDES),
+    ("GOTO_NUM_THREADS", None, _OVERRIDES),
+    ("MKL_DOMAIN_NUM_THREADS", None, _OVERRIDES),
     ("OMP_DYNAMIC", _yes, f"{_FEWER}, depending on the load"),
-    *((name, _always, _FEWER) for name in OVERRIDING_VARIABLES
+    *((name, None, _FEWER) for name in OVERRIDING_VARIABLES
       if name.endswith(("_THREAD_LIMIT", "_ALL_THREADS"))),
     *((name, _has(*words), _SPINS) for name, words in SPIN_SETTINGS),
     ("OMP_DISPLAY_AFFINITY", _yes,
      "the runtimes of LLVM and Intel write lines to the standard output of the program"),
 )  # fmt: skip
-"""The mistakes in variables: the name, a predicate for a wrong value on a host, and why it is wrong.
+"""The mistakes in variables: the name, a predicate for a wrong value (None: any) on a host, and why.
 
 For each variable only the first row whose predicate is true is reported.
 """
@@ -111,7 +107,7 @@ def check_variables(host: HostFacts) -> Iterator[HostIssue]:
     issues: dict[str, HostIssue] = {}
     for name, is_wrong, why in RULES:
         value = host.env.get(name)
-        if name not in issues and value is not None and is_wrong(value, host):
+        if name not in issues and value is not None and (is_wrong is None or is_wrong(value, host)):
             issues[name] = _make_issue(name, value, why, host)
     yield from issues.values() or [ok("variables", "none that would move, bind or multiply threads")]
 

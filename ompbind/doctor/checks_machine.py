@@ -244,8 +244,7 @@ def _find_made_up_devices(machine: Machine) -> Iterator[tuple[str, str, str]]:
         yield found, why, f"compare 'nvidia-smi topo -m' on the host; {remedy}"
 
 
-_SCARCE = 0.05
-"""A note is made if a smaller share of memory is free."""
+_SCARCE = 0.05  # a note is made if a smaller share of memory is free
 
 _FEATURES = (
     ((5, 3), "exits of ranks are noticed by signals only (pidfd: 5.3)"),

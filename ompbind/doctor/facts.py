@@ -100,8 +100,7 @@ class HostFacts(Record):
     report: tuple[tuple[str, str], ...] = ()
 
 
-UNKNOWN = "not known"
-"""The text of a result where the system does not provide the fact."""
+UNKNOWN = "not known"  # the text of a result where the system does not provide the fact
 
 
 class HostIssue(Record):

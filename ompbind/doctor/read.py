@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from glob import escape, glob
 from importlib.metadata import distributions
-from itertools import islice
+from itertools import chain, islice
 
 import ompbind
 from ompbind.commands.rank_variables import OMPBIND_RUN_ID, find_rank
@@ -236,13 +236,10 @@ _VIRTUAL_MAKERS = ("QEMU", "Xen", "VMware, Inc.", "Parallels Software Internatio
 def read_kernel(root: Root) -> KernelFacts:
     """Read the release of the kernel and the settings that matter to ranks."""
     groups = root.read("proc/self/cgroup") or ""
-    containers = (
-        *(kind for part, kind in _CONTAINERS if part in groups),
-        *(kind for path, kind in _FILES if root.read(path) is not None),
-    )
+    by_file = (kind for path, kind in _FILES if root.read(path) is not None)
     return KernelFacts(
         release=_word(root, "proc/sys/kernel/osrelease"),
-        container=next(iter(containers), ""),
+        container=next(chain((kind for part, kind in _CONTAINERS if part in groups), by_file), ""),
         hypervisor=_read_hypervisor(root),
         smt=_word(root, f"{CPU}/smt/control"),
         numa_balancing=whole_number(root.read("proc/sys/kernel/numa_balancing")),

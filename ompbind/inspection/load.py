@@ -259,12 +259,8 @@ def make_load_issue(streak: Streak) -> ThreadIssue:
         text += "; the kernel does not count how long they waited (CONFIG_SCHED_INFO)"
     pool, processes = _name_pool(competitors)
     remedy = f" (--processes-per-rank {processes}, or -t 1)" if processes > 1 else ""
-    return ThreadIssue(
-        code="oversubscribed",
-        severity=severity,
-        threads=len(competitors.threads),
-        text=f"{text}; {pool}; use no more threads than CPUs{remedy}",
-    )
+    text, threads = f"{text}; {pool}; use no more threads than CPUs{remedy}", len(competitors.threads)
+    return ThreadIssue(code="oversubscribed", severity=severity, threads=threads, text=text)
 
 
 def _name_pool(competitors: Competitors) -> tuple[str, int]:
@@ -300,13 +296,12 @@ def count_busy(process: ProcessState, before: Sequence[ProcessState], span_s: fl
     A thread is busy if it was running or waiting for a CPU at both times, or has used CPU time in between.
     """
     earlier = {thread.tid: thread for state in before for thread in state.threads}
-    busy = 0
-    for thread in process.threads:
-        old = earlier.get(thread.tid)
-        used_s = (thread.busy_s or 0.0) - (old.busy_s or 0.0) if old else 0.0
-        is_runnable = thread.state == "R" and (old is None or old.state == "R")
-        busy += is_runnable or (old is not None and used_s >= _LEAST_SHARE * span_s)
-    return busy
+    pairs = [(thread, earlier.get(thread.tid, thread)) for thread in process.threads]
+    least_s = _LEAST_SHARE * span_s
+    return sum(
+        now.state == old.state == "R" or (old is not now and (now.busy_s or 0) - (old.busy_s or 0) >= least_s)
+        for now, old in pairs
+    )
 
 
 User = tuple[ProcessState, CpuSet, MaskOrigin]
@@ -435,12 +430,9 @@ def find_throttled(measured: Iterable[tuple[RankProcesses, Throttling]]) -> Iter
     for throttled in by_cgroup.values():
         groups = [group for group, _ in throttled]
         text = f"the CPU quota of the cgroup throttled {_name_groups(groups)} in {throttled[0][1]}"
-        yield ThreadIssue(
-            code="throttled",
-            severity=Severity.WARNING,
-            threads=sum(group.verdict.threads for group in groups),
-            text=f"{text}: use fewer ranks or threads, or raise the quota",
-        )
+        text += ": use fewer ranks or threads, or raise the quota"
+        threads = sum(group.verdict.threads for group in groups)
+        yield ThreadIssue(code="throttled", severity=Severity.WARNING, threads=threads, text=text)
 
 
 def _name_groups(groups: Sequence[RankProcesses]) -> str:

@@ -174,7 +174,8 @@ def _refuse_partial(env: Env) -> None:
     """Raise RequestError if a launcher has set some variables of a rank, but not all."""
     launchers = [launcher for launcher in LAUNCHERS if launcher.rank not in OTHER_RANKS]
     partial = [launcher for launcher in launchers if launcher.is_partial(env)]
-    launcher = next(iter(partial or (known for known in launchers if known.has_size(env))), None)
+    by_size = [known for known in launchers if env.get(known.size) and not known.step]  # only ranks have it
+    launcher = next(iter(partial or by_size), None)
     if launcher is None:
         return
     given = [name for name in launcher.needed if env.get(name)]

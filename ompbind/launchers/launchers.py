@@ -70,10 +70,6 @@ class Launcher(Record):
         has_some = bool(env.get(self.rank) or env.get(self.local_rank))
         return has_some and not (self.is_complete(env) or self.is_script(env))
 
-    def has_size(self, env: Env) -> bool:
-        """Return whether an environment has the number of all ranks, if only ranks have this variable."""
-        return bool(self.size and env.get(self.size)) and not self.step
-
 
 def read_number(env: Env, name: str) -> int:
     """Return the number in a variable of a launcher; raises RequestError if it has none."""

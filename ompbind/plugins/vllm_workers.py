@@ -74,12 +74,8 @@ def read_server(config: Any, command: Sequence[str]) -> Server:
         if replicas == 1:  # all are on this machine, by default with an API server each
             others = count_workers(VLLM, command) // workers
             replicas = max(parallel._api_process_count, others, replica + 1)  # noqa: SLF001
-    return Server(
-        workers=workers,
-        first=workers * (replica or 0),
-        all_workers=workers * replicas,
-        connector=config.kv_transfer_config is not None,
-    )
+    first, connector = workers * (replica or 0), config.kv_transfer_config is not None
+    return Server(workers=workers, first=first, all_workers=workers * replicas, connector=connector)
 
 
 def place_server(server: Server, command: Sequence[str]) -> tuple[Plan, tuple[Variables, ...], Claim | None]:

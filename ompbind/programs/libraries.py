@@ -86,8 +86,7 @@ LIBRARY_PACKAGES: Mapping[str, str] = {
 }
 """The distribution packages that contain each library of `PRELOADABLE`, by its name."""
 
-PRELOADABLE = tuple(LIBRARY_PACKAGES)
-"""The names that --preload accepts."""
+PRELOADABLE = tuple(LIBRARY_PACKAGES)  # the names that --preload accepts
 
 _KIND_BY_STEM = {stem: kind for kind in LIBRARY_KINDS.values() for stem in kind.stems}
 _PLUGINS = tuple(stem for runtime in OmpRuntime for stem in runtime.facts.plugins)

@@ -32,10 +32,8 @@ def _find_preload(name: str, program: Elf | None, directories: Sequence[str]) ->
     if "/" in name:
         return _check_file(name, program)
     if name not in PRELOADABLE:
-        raise RequestError(
-            f"--preload {name}: neither a path nor one of {', '.join(PRELOADABLE)}",
-            hint="a path contains a '/', as in ./libmine.so",
-        )
+        text = f"--preload {name}: neither a path nor one of {', '.join(PRELOADABLE)}"
+        raise RequestError(text, hint="a path contains a '/', as in ./libmine.so")
     if path := find_library_of_kind(name, program, directories):
         return os.path.abspath(path)
     hint, label = f"install {LIBRARY_PACKAGES[name]}, or give its path", LIBRARY_KINDS[name].label
@@ -62,10 +60,8 @@ def _check_file(path: str, program: Elf | None) -> str:
         suitable = f" for {program.architecture}" if program else ""
         raise RequestError(f"--preload {path}: {kind}{wanted}", hint=f"give a shared library{suitable}")
     if ":" in absolute or any(character.isspace() for character in absolute):
-        raise RequestError(
-            f"--preload {path}: LD_PRELOAD cannot hold a path with a space or a colon",
-            hint="preload a symbolic link to it",
-        )
+        text = f"--preload {path}: LD_PRELOAD cannot hold a path with a space or a colon"
+        raise RequestError(text, hint="preload a symbolic link to it")
     return absolute
 
 

@@ -125,7 +125,7 @@ def find_launcher_name(path: str) -> str:
 # bind none: all their processes share the CPUs of the rank that the launcher is. In both cases ompbind should
 # be started by the launcher, once for each process.
 
-_WORKERS = ("--nproc-per-node", "--nproc_per_node")
+_WORKERS = ("--nproc-per-node", "--nproc_per_node", "--num_processes", "--num-processes")
 _MODULE = ("-m", "--module")
 _NO_PYTHON = ("--no-python", "--no_python")
 _FLAGS = ("--standalone", "--run-path", "--run_path", *_MODULE, *_NO_PYTHON)
@@ -198,43 +198,43 @@ def find_command_word(words: Sequence[str], env: Mapping[str, str], first: int =
 
     An option or a NAME=VALUE is no command, nor is a word that names no executable file.
     """
-    found = (
-        position
-        for position in range(first, len(words))
-        if words[position][:1] != "-" and "=" not in words[position] and find_file(words[position], env)
-    )
-    return next(found, len(words))
+    for position, word in enumerate(words[first:], first):
+        if word[:1] != "-" and "=" not in word and find_file(word, env):
+            return position
+    return len(words)
 
 
 def _read_torchrun(own_words: Sequence[str], words: Sequence[str]) -> Launch | None:
     start = 0
     while start < len(words) and words[start].startswith("-"):
         start += 1 if "=" in words[start] or words[start] in _FLAGS else 2
-    program, options = words[start:], words[:start]
-    workers = _find_value(_WORKERS, options)
-    if workers in ("", "1") or not program:
-        return None
-    if not set(_NO_PYTHON) & set(options):
-        program = ["python", *(["-m"] if set(_MODULE) & set(options) else []), *program]
-    kept = [word for word in options if word not in (*_MODULE, *_NO_PYTHON)]
-    launcher = " ".join([*own_words, "--no-python", *kept])
-    return _make_launch(" ".join([*own_words, *options]), launcher, program).replace(workers=workers)
+    launch = _launch_pythons(own_words, words[:start], words[start:], "--no-python")
+    return launch if words[start:] else None
 
 
 def _read_accelerate(words: Sequence[str], env: Mapping[str, str]) -> Launch | None:
     """Return which processes `accelerate launch` of Hugging Face starts, of the first word with ".py"."""
-    workers = _find_value(("--num_processes", "--num-processes"), words)
     is_single = "--cpu" in words and not any(word.startswith("--mpirun_hostfile") for word in words)
-    if words[:1] != ["launch"] or workers in ("", "1") or is_single:
+    if words[:1] != ["launch"] or is_single:
         return None
-    is_program = bool(set(_NO_PYTHON) & set(words))
     scripts = (place for place, word in enumerate(words) if word.endswith(".py"))
+    is_program = bool(set(_NO_PYTHON) & set(words))
     start = find_command_word(words, env, first=1) if is_program else next(scripts, len(words))
-    options = [word for word in words[1:start] if word not in (*_MODULE, *_NO_PYTHON)]
-    text = " ".join(["accelerate", *words[:start]])
-    launcher = " ".join(["accelerate launch --no_python", *options])
-    program = [*(() if is_program else ("python",)), *words[start:]] if start < len(words) else ["CMD"]
-    return _make_launch(text, launcher, program).replace(workers=workers)
+    return _launch_pythons(["accelerate", "launch"], words[1:start], words[start:], "--no_python")
+
+
+def _launch_pythons(
+    own_words: Sequence[str], options: Sequence[str], program: Sequence[str], no_python: str
+) -> Launch | None:
+    """Return the processes of a launcher that runs `program` with Python, unless an option says otherwise."""
+    workers = _find_value(_WORKERS, options)
+    if workers in ("", "1"):
+        return None
+    if program and not set(_NO_PYTHON) & set(options):
+        program = ["python", *(["-m"] if set(_MODULE) & set(options) else []), *program]
+    kept = [word for word in options if word not in (*_MODULE, *_NO_PYTHON)]
+    text, launcher = " ".join([*own_words, *options]), " ".join([*own_words, no_python, *kept])
+    return _make_launch(text, launcher, program or ["CMD"]).replace(workers=workers)
 
 
 def _make_launch(text: str, launcher: str, command: Sequence[str]) -> Launch:
@@ -273,7 +273,6 @@ class Wrapper(Record):
 
 
 NO_WRAPPER = Wrapper(text="")
-"""Changes nothing."""
 
 Options: TypeAlias = Sequence[tuple[str, str]]
 """The options of a wrapper, each with its long name and its value; "" without a value."""

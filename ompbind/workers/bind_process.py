@@ -39,8 +39,7 @@ from ompbind.workers.placed import (
 # threads with the same number.
 
 
-PASSES = 10
-"""How often the threads are listed at most."""
+PASSES = 10  # how often the threads are listed at most
 
 _Masks: TypeAlias = dict[tuple[int, int], CpuSet]
 """The mask of each thread of this process: by its TID, and its start since boot in clock ticks."""

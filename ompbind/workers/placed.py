@@ -111,8 +111,7 @@ def _select_names(selection: Selection, everything: Variables, of_identity: Vari
     if isinstance(selection, str):
         hint = "use 'all', 'openmp', or a tuple of names"
         raise RequestError(f"variables={selection!r} is unknown", hint=hint)
-    unknown = sorted(set(selection) - everything.keys())
-    if unknown:
+    if unknown := sorted(set(selection) - everything.keys()):
         hint = f"give its value: extra={{{unknown[0]!r}: '…'}}"
         raise RequestError(f"variables: ompbind does not set {unknown[0]}", hint=hint)
     missing = set(PLACE_VARIABLES) - set(selection)
@@ -284,10 +283,8 @@ def placed(
     that multiprocessing did not spawn, of memory policies that cannot be set, and of an affinity mask that
     cannot be restored.
     """
-    with one_thread_at_a_time(
-        "'with placed(...)' blocks cannot be nested",
-        hint="start the worker, leave the block, then enter the next block",
-    ):
+    hint = "start the worker, leave the block, then enter the next block"
+    with one_thread_at_a_time("'with placed(...)' blocks cannot be nested", hint=hint):
         # while no other thread changes os.environ
         changes = make_changes(plan, rank, os.environ, run_id, variables, extra)
         check_machine(plan)
