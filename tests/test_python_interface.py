@@ -131,7 +131,6 @@ MACHINE = read_machine("synthetic:pack:2 core:4 pu:2")
     ({"compat": "vllm"}, "compat='vllm' is not a Compat", "read_compat"),
     ({"nodes": parse_mask("0|1")}, "nodes='0|1' is not one list of NUMA nodes", "in one part"),
     ({"nodes": parse_mask("0,1")}, "nodes='0,1' is not one list of NUMA nodes", "node:#0"),
-    ({"bind": None}, "bind=None is not a Bind", "Bind.THREAD"),
     ({"sibling": "middle"}, "sibling='middle' is unknown", "first, last"),
     ({"core_kind": "big"}, "core_kind='big' is unknown", "performance, efficiency, all"),
     ({"strategy": "best"}, "unknown strategy 'best'", "balanced, compact"),
@@ -148,8 +147,6 @@ def test_wrong_values_are_refused(fields, said, hint):
     (0, {"variables": ("OMP_NUM_THREADS", "PORT")}, "ompbind does not set PORT", "extra={'PORT': '…'}"),
     (0, {"variables": ("RANK", "OMP_PLACES")}, "OMP_PROC_BIND is missing", "OMP_PLACES and OMP_PROC"),
     (0, {"extra": {"PORT": 8000}}, "the value of 'PORT' is 8000", "extra={'PORT': '8000'}"),
-    (-1, {}, "there is no rank -1", "ranks 0-1"),
-    (2, {}, "there is no rank 2", "ranks 0-1"),
 ])  # fmt: skip
 def test_wrong_arguments_of_make_environment_are_refused(rank, options, said, hint):
     with pytest.raises(RequestError) as failure:

@@ -52,7 +52,6 @@ def show(made):
     (ARM, {RESERVE: "1"}, 2, "0-1,4-5 2-3,6+7"),
     (POWER, {}, 2, "0-3,8-11 16-19,24-26+27"),
     (DUAL, {BIND: "nobind"}, 2, "0-15 0-15"),
-    (DUAL, {BIND: "4-7|0-3"}, 2, "4-7 0-3"),
     (DUAL, {BIND: " 4 - 7 ,2 |\t0 -1 "}, 2, "2,4-7 0-1"),
     (DUAL, {RESERVE: "5"}, 2, "8-9+10-11 12+13-15"),
     (DUAL, {RESERVE: "2", BIND: "4-7|0-3"}, 2, "4-6+7 0-2+3"),
@@ -60,7 +59,6 @@ def show(made):
     (DUAL, {NODES: "7,1,9"}, 1, "12-14+15"),
     (SNC, {NODES: " 3 , 0 - 1 "}, 3, "12-14+15 0-2+3 4-6+7"),
     (DUAL, {SLICES: "1"}, 1, "8-14+15"),
-    (SNC, {SLICES: "1"}, 8, "0+1 2+3 4+5 6+7 8+9 10+11 12+13 14+15"),
     ("workers", {BIND: "4-7|0-3", RESERVE: "2"}, 2, "4-7 0-3"),  # else two calls of eval would reserve twice
     ("workers", {RESERVE: "2"}, 2, "8-10+11 12-14+15"),
     ("sglang", {}, 2, "0-3 4-7"),

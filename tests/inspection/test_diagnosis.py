@@ -38,7 +38,6 @@ def variables(places, bind="close"):
     (True, "{0,1,2,3},{0,1}", "close", {}, Bind.RANK),
     (True, "{0,1,2,3},{1}", "close", {}, Bind.THREAD),
     (True, "{0,1},{0,1}", "close", {}, Bind.EXACT),
-    (True, "", "", {}, Bind.NONE),
 ])  # fmt: skip
 def test_the_mode_of_a_rank_follows_from_its_variables(service, places, proc_bind, more, bind):
     own = SERVICE if service else {"OMPBIND_RANK": "0", "OMPBIND_RUN_ID": "job", "OMPBIND_CPUS": "0-3"}
@@ -110,8 +109,6 @@ WITHOUT_BOTH = "executed without OMP_PLACES and without OMP_PROC_BIND"
     (Bind.EXACT, [executed("0-1*2", GOMP, env=ONE_EACH)], "error unbound", "libgomp did not bind them"),
     (Bind.EXACT, [executed("0-1*2", INTEL, env=ONE_EACH)], "ok", "all 2 threads"),  # not used yet
     (Bind.THREAD, [executed("0-1*9", GOMP, env=WORKERS)], "ok", "all 9 threads"),  # no region yet
-    (Bind.THREAD, [executed("0-1 1", GOMP, env=WORKERS)], "ok", "1 thread bound"),
-    (Bind.RANK, [executed("0-1*2", GOMP, env=WHOLE)], "ok", "all 2 threads"),
     (Bind.THREAD, [executed("0-1*2", GOMP, unreadable=("environment",))], "ok", "all 2 threads"),
     # descendants
     (Bind.EXACT, [SHELL, executed("0-1*2", GOMP)], "error unbound", "threads of python (100)"),

@@ -61,36 +61,27 @@ TABLE = """
 0 1 0*5 | TORCH | ONE_EACH | exact 0-1 | note crowded | use --bind thread or --bind rank
 0*6 | TORCH | ONE_EACH | exact 0-1 | error stacked | no thread is bound to CPU 1
 0 1 | GOMP | ONE_EACH | exact 0-1 | ok | 2 threads bound to places of CPUs 0-1
-0-1 | LLVM | ONE_EACH | exact 0-1 | ok | the only thread is allowed on CPUs 0-1
 0*7 | BLAS TORCH INTEL | ONE_EACH | exact 0-1 | error stacked | the second of 2 OpenMP runtimes
-0 1 0*5 | SKLEARN TORCH | ONE_EACH | | error stacked | the second of 2 OpenMP runtimes
-0-1*2 1 0-1*5 | TORCH INTEL | WORKERS | thread 0-1 | ok | 1 thread bound
 0-1 1 0-1*5 1*3 | GOMP | WORKERS | thread 0-1 | note crowded | several threads start parallel regions
-0-3 1*3 | GOMP | WORKERS | thread 0-3 | error stacked | no thread is bound to CPU 2 or CPU 3
 0 1 0*3 | GOMP | GOMP_CPU_AFFINITY=0 1 | rank 1 | error outside | applies GOMP_CPU_AFFINITY=0 1
 0-1*2 | |  | rank 0 | error outside | may run on CPUs 0-1, the rank has CPU 0
 0*2 | GOMP | GOMP_CPU_AFFINITY=0 1; OMP_PLACES={1}; OMP_PROC_BIND=true | rank 1 | error outside | changed
 0 1 | ONNX | | rank 0 | error outside | set SessionOptions.intra_op_num_threads
 0-1 1 | ONNX | WHOLE | rank 0-1 | note confined | probably by ONNX Runtime
 0 1 0*3 | INTEL | KMP_AFFINITY=norespect,compact | rank 1 | error outside | KMP_AFFINITY=norespect,compact
-0-1*3 | |  | none 1 | error outside | another process changed the mask
 0*5 | INTEL | KMP_HW_SUBSET=1c; OMP_PROC_BIND=false | none 0-1 | error narrowed | KMP_HW_SUBSET=1c
 0 1 | INTEL | KMP_AFFINITY=compact; WHOLE | rank 0-1 | error narrowed | KMP_AFFINITY=compact
 0-1*2 | INTEL | KMP_AFFINITY=reset; WHOLE | rank 0-1 | ok | all 2 threads
 0 1 0*5 | TORCH BLAS | WHOLE | rank 0-1 | error narrowed | that the program configured after its start
 0 1 0*5 | TORCH BLAS | |  | error stacked | inherit the place of the initial thread
 0*6 | TORCH | WHOLE | rank 0-1 | note confined | the process or its parent set this mask
-0 | | WHOLE | rank 0-1 | note confined | the only thread is restricted to CPU 0
 0-1 0 1 | |  | rank 0-1 | note confined | the program set this itself
 0-1 0*2 1 | |  | | note crowded | the program set this itself
 0*3 | | UNREADABLE | rank 0-1 | note confined | its environment is not readable
 0*3 | TORCH | UNREADABLE | rank 0-1 | note confined | libgomp, the process or its parent set this mask
 0*3 | | ONE_EACH | rank 0-1 | error narrowed | an OpenMP runtime bound the initial thread
-0*2 1 | TORCH SKLEARN | ONE_EACH | exact 0-1 | note crowded | 2 of 3 threads
 0*2 | LLVM | GOMP_CPU_AFFINITY=0; WHOLE | rank 0-1 | error narrowed | GOMP_CPU
-0*6 | INTEL | KMP_AFFINITY=reset; WHOLE | rank 0-1 | note confined | taskset
 0 1 2-3 | TORCH | ONE_EACH | rank 0-3 | error narrowed | libgomp bound
-0-1*3 | TORCH | WHOLE | rank 0-3 | error narrowed | with OMP_PLACES={0,1}
 """
 ROWS = [[cell.strip() for cell in line.split("|")] for line in TABLE.strip().splitlines()]
 

@@ -86,7 +86,6 @@ WAITS = ((0, BUSY, 0.0, 0.0, 0.0), (5, BUSY, 0.33, 4.66, 0.0), (10, BUSY, 0.66, 
 @pytest.mark.parametrize(("samples", "severity"), [
     (WAITS, "error"),
     (WAITS[:2], "ok"),
-    (WAITS[:1], "ok"),
     ((*WAITS[:2], (9.9, BUSY, 0.66, 9.33, 0.0)), "ok"),  # over less than 10 s
     ((*WAITS[:2], (10, BUSY, 0.34, 4.67, 0.0)), "ok"),  # hardly runnable since the last sample
     ((*WAITS[:2], (10, "R0 S0*14", 0.66, 9.33, 0.0)), "error"),  # the state at one moment does not count

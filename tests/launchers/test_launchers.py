@@ -56,7 +56,6 @@ def ancestors(names):
     SLURM_STEP                        | Slurm              | 1 3 1 3
     SLURM_UNEVEN                      | Slurm              | 2 3 0 1
     SLURM_UNEVEN ^SLURM_GTIDS         | Slurm              | 2 3 0 1
-    SLURM_STEP SLURM_PMI              | Slurm              | 1 3 1 3
     SLURM_STEP SLURM_CRAY             | Slurm              | 1 3 1 3
     FLUX                              | Flux               | 1 3 1 3
     FLUX FLUX_CRAY                    | Flux               | 1 3 1 3
@@ -111,10 +110,7 @@ def test_flux_is_asked_only_where_its_variables_leave_several_possibilities(
     OPEN_MPI_4 TORCHRUN     | pt_elastic sh mpirun                   | torchrun
     OUTER TORCHRUN          | python3 slurmstepd                     | torchrun
     TORCHRUN SLURM_STEP     | slurmstepd                             | Slurm
-    SLURM_STEP BY_HAND      | bash slurmstepd                        | Slurm
     SLURM_SCRIPT OPEN_MPI_4 | mpirun.openmpi slurm_script slurmstepd | Open MPI
-    OUTER FLUX              | flux-shell flux-broker-0 slurmstepd    | Flux
-    MPICH OPEN_MPI_4        | mpirun hydra_pmi_proxy                 | Open MPI
     OUTER OPEN_MPI_5 TORCHRUN | sh containerd-shim                   | torchrun
     SLURM_STEP BY_HAND      | sh containerd-shim                     | Slurm
     BY_HAND                 | sh containerd-shim                     | torchrun

@@ -41,15 +41,6 @@ def test_a_clean_environment_has_no_error_and_the_command_is_not_started(doctor,
 
 
 @pytest.mark.two_cpus
-def test_gomp_cpu_affinity_is_a_note_and_ranks_do_not_inherit_it(doctor, ompbind):
-    found = doctor(env={"GOMP_CPU_AFFINITY": "0"})["GOMP_CPU_AFFINITY"]
-    assert (found["level"], found["check"]) == ("note", "variables")
-    assert "--keep-env" in found["remedy"]
-    done = ompbind("run", "--", "printenv", "GOMP_CPU_AFFINITY", env={"GOMP_CPU_AFFINITY": "0"})
-    assert (done.returncode, done.stdout) == (1, ""), "the remedy is true"
-
-
-@pytest.mark.two_cpus
 @pytest.mark.parametrize(
     "data", [None, make_elf(machine=3, bits=32), b"hello\n"], ids=["missing", "32", "text"]
 )
@@ -128,13 +119,6 @@ def test_an_ordinary_user_without_rights(public_ompbind):
     command = [*as_user(NOBODY), "--bounding-set=-all", public_ompbind, "doctor"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={}, cwd="/")
     assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.two_cpus
-def test_a_quota_is_reported(doctor, quota):
-    found = doctor(before=quota(0.5))["CPU quota"]
-    assert found["found"].startswith("the cgroup limits CPU time to 0.5 of ")
-    assert "OMP_NUM_THREADS=1" in found["remedy"]
 
 
 @pytest.mark.two_cpus

@@ -105,12 +105,3 @@ def test_workers_by_the_plug_in_and_the_crash_of_one(serve, prefix):
         server.find_processes("VLLM::Worker")[1].kill()
         assert wait_until_gone(server, processes) == 0  # vLLM's own code
         assert "died unexpectedly" in server.log
-
-
-def test_servers_with_the_plug_in_avoid_each_other(serve):
-    ports = find_free_ports(2)
-    options = {"OMPBIND_VLLM": "1", "OMPBIND_AVOID": "1"}
-    with serve(make_command(ports[0]), [ports[0]], OMPBIND_MASK=LAST, **options) as first:
-        assert find_workers(first) == [{LAST}]
-        with serve(make_command(ports[1]), [ports[1]], **options) as second:
-            assert find_workers(second) == [{FIRST}]

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 
 import pytest
 
@@ -32,17 +31,6 @@ def test_taskset_replaces_the_mask_as_the_warning_says(ompbind):
     issues = json.loads(ompbind("doctor", "--format", "json", "--", *wrapper, "true").stdout)["findings"]
     (issue,) = (issue for issue in issues if issue["check"] == "wrappers")
     assert f"taskset -c {second}" in issue["found"]
-
-
-@pytest.mark.parametrize("options", ["-C {}", "-N 0"])
-def test_numactl_replaces_the_mask_as_the_warning_says(ompbind, options):
-    first, second = two_cpus()
-    numactl = [required("numactl"), "-a", *options.format(second).split()]
-    if subprocess.run([*numactl, "true"], capture_output=True, timeout=20).returncode:
-        pytest.skip("needs a container that allows numactl to set memory policies")
-    done = ompbind("run", "-m", str(first), "--", *numactl, *MASK)
-    assert mask_of(done) != str(first)
-    assert "replaces the affinity mask of its rank" in one_line(done.stderr)
 
 
 @pytest.mark.two_cpus
