@@ -13,14 +13,8 @@ from ompbind.doctor.checks_machine import SHARING_COST
 from ompbind.doctor.facts import HostFacts, HostIssue, error, mask_value, note, ok
 from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import Level
-from ompbind.openmp.runtimes import (
-    DISABLED,
-    KMP_AFFINITY,
-    KMP_MODIFIERS,
-    NO_RESPECT,
-    SPIN_SETTINGS,
-    SUBSET_VARIABLES,
-)
+from ompbind.openmp import runtimes
+from ompbind.openmp.runtimes import KMP_AFFINITY, SPIN_SETTINGS
 from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS, split_words
 
 _SPINS = "waiting threads keep their CPUs busy: other threads and ranks on these CPUs run later"
@@ -65,15 +59,15 @@ RULES: tuple[tuple[str, Predicate | None, str], ...] = (
     ("GOMP_CPU_AFFINITY", None,
      "libgomp uses these CPUs and ignores the affinity mask, libomp uses them instead of OMP_PLACES:"
      f" all ranks run on them; {SHARING_COST}"),
-    (KMP_AFFINITY, _has(NO_RESPECT),
+    (KMP_AFFINITY, _has(runtimes.NO_RESPECT),
      "the runtimes of LLVM and Intel ignore the affinity mask: all ranks run on the same CPUs"),
-    (KMP_AFFINITY, _has(DISABLED),
+    (KMP_AFFINITY, _has(runtimes.DISABLED),
      "the runtimes of LLVM and Intel do not read the affinity mask: they start a thread for each CPU of"
      " the machine; their forked child processes abort (LLVM 18 and later)"),
-    (KMP_AFFINITY, lambda value, host: not split_words(value) <= KMP_MODIFIERS,
+    (KMP_AFFINITY, lambda value, host: not split_words(value) <= runtimes.KMP_MODIFIERS,
      "it overrides OMP_PLACES and OMP_PROC_BIND, even =false, in the runtimes of LLVM and Intel"),
     *((name, None, "it shrinks the initial thread's affinity mask, even with OMP_PROC_BIND=false")
-      for name in SUBSET_VARIABLES),
+      for name in runtimes.SUBSET_VARIABLES),
     ("OMP_PLACES", lambda value, host: _binds(value, host) and bool(re.match(r"\s*\{\s*\d+\s*\}", value)),
      "libgomp then binds the initial thread, and all threads that it creates later, to one CPU; all threads"
      " of a second runtime run on that CPU too"),

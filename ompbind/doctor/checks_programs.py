@@ -12,16 +12,8 @@ from ompbind.machine.model import Level
 from ompbind.openmp.runtimes import OmpRuntime, find_aborting_pair
 from ompbind.openmp.variables import MASK_COUNTS
 from ompbind.planning.wrapper_notes import find_effects
-from ompbind.programs.libraries import (
-    LIBRARY_KINDS,
-    LIBRARY_PACKAGES,
-    ONNXRUNTIME,
-    ONNXRUNTIME_BINDS,
-    ONNXRUNTIME_REMEDY,
-    DetectedLibrary,
-    DetectionMethod,
-    LibraryRole,
-)
+from ompbind.programs import libraries
+from ompbind.programs.libraries import DetectedLibrary, DetectionMethod, LibraryRole
 
 _ALLOCATION = "torch operations that allocate large tensors take longer with the allocator of glibc"
 _EXPECTED = {"tcmalloc": _ALLOCATION, OmpRuntime.INTEL.facts.library: OmpRuntime.INTEL.facts.preload_benefit}
@@ -131,14 +123,14 @@ def check_preloadable(host: HostFacts) -> Iterator[HostIssue]:
     is_vllm = host.command is not None and "vllm" in host.command.packages
     arch = host.machine.arch if host.machine else ""
     for name, path in host.preloadable:
-        kind = LIBRARY_KINDS[name]
+        kind = libraries.LIBRARY_KINDS[name]
         if name in loaded:
             yield ok(kind.label, "is preloaded")
         elif is_vllm and name in _EXPECTED and (kind.family is None or kind.family.runs_on(arch)):
             found, remedy = "is not preloaded", f"use --preload {name} ({path})"
             if not path:
                 found = "is not installed"
-                remedy = f"install {LIBRARY_PACKAGES[name]} and use --preload {name}"
+                remedy = f"install {libraries.LIBRARY_PACKAGES[name]} and use --preload {name}"
             yield note(kind.label, found, f"vLLM's CPU workers expect it: {_EXPECTED[name]}", remedy)
         elif path:
             yield ok(kind.label, f"{path} (--preload {name})")
@@ -158,9 +150,9 @@ _FILL = "in the command, with --fill"
 POOLS: tuple[tuple[str, tuple[str, ...], str, str, str], ...] = (
     ("DuckDB", ("import duckdb",), "its thread pool counts {online}",
      "in SQL: SET threads = N, with the value of OMPBIND_NUM_THREADS", _TOO_MANY),
-    ("ONNX Runtime", (f"import {ONNXRUNTIME}",),
-     f"{ONNXRUNTIME_BINDS}; where a cpuset forbids this core, the thread prints"
-     " 'pthread_setaffinity_np failed … error code: 22'", ONNXRUNTIME_REMEDY,
+    ("ONNX Runtime", (f"import {libraries.ONNXRUNTIME}",),
+     f"{libraries.ONNXRUNTIME_BINDS}; where a cpuset forbids this core, the thread prints"
+     " 'pthread_setaffinity_np failed … error code: 22'", libraries.ONNXRUNTIME_REMEDY,
      "threads of a rank run on CPUs of other ranks, unless the session has a number of threads"),
     ("Ray", ("import ray",), "without num_cpus it counts {online}, and starts as many worker processes",
      "ray.init(num_cpus=N), with the value of OMPBIND_NUM_THREADS; or 'ray start --num-cpus N'", _TOO_MANY),
@@ -225,8 +217,8 @@ def _find_python_pools(host: HostFacts, command: CommandFacts) -> Iterator[HostI
 
 def _find_known(host: HostFacts, command: CommandFacts) -> Iterator[HostIssue]:
     """Look at the program, and at the packages of its Python, by POOLS and by the version of torch."""
-    libraries = {found.library.kind.name for found in host.workload.libraries}  # of programs in C++
-    known = {f"import {name}" for name in (*libraries, *command.packages)}
+    loaded = {found.library.kind.name for found in host.workload.libraries}  # of programs in C++
+    known = {f"import {name}" for name in (*loaded, *command.packages)}
     known.add(host.workload.program.rpartition("/")[2])
     for label, names, found, remedy, why in POOLS:
         if known.intersection(names):

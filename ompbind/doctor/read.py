@@ -28,17 +28,11 @@ from ompbind.machine.read.linux_topology import CPU, MemorySize, read_memory_siz
 from ompbind.machine.read.root import DirectoryRoot, Root, parse_meminfo, whole_number
 from ompbind.planning.other_runs import LiveRun, find_other_runs
 from ompbind.procfs.reader import read_cpu_times
+from ompbind.programs import libraries
 from ompbind.programs.command import Workload, read_workload
 from ompbind.programs.elf import read_header
 from ompbind.programs.find_command import find_command, find_script_error
-from ompbind.programs.libraries import (
-    LIBRARY_KINDS,
-    PRELOADABLE,
-    DetectionMethod,
-    find_library,
-    find_library_of_kind,
-    linker_directories,
-)
+from ompbind.programs.libraries import LIBRARY_KINDS, PRELOADABLE, DetectionMethod
 from ompbind.programs.preload import find_preloads, read_preload_target
 from ompbind.programs.python_packages import find_candidates, find_default_python, find_site_packages
 from ompbind.programs.wrappers import is_python
@@ -101,8 +95,9 @@ def read_report_facts(env: Mapping[str, str], files: Iterable[str]) -> Iterator[
         found for name in ("click", "psutil", "rich") for found in islice(distributions(name=name), 1)
     )
     cgroups = 2 if os.path.exists("/sys/fs/cgroup/cgroup.controllers") else 1
-    linked = linker_directories(env)
-    runtimes = (name if "/" in name else find_library(name, None, linked) for name in find_candidates(env))
+    linked = libraries.linker_directories(env)
+    found = find_candidates(env)
+    runtimes = (name if "/" in name else libraries.find_library(name, None, linked) for name in found)
     for subject, texts in (
         ("packages", (f"{found.name} {found.version}" for found in packages)),
         ("system", (platform.platform(), f"cgroups of version {cgroups}")),
@@ -221,7 +216,7 @@ def find_preloadable(work: Workload, env: Mapping[str, str]) -> tuple[tuple[str,
     for name in PRELOADABLE:
         family = LIBRARY_KINDS[name].family
         if not family or (family.facts.preload_benefit and (not like or family.runs_on(like.architecture))):
-            found.append((name, find_library_of_kind(name, like, directories) or ""))
+            found.append((name, libraries.find_library_of_kind(name, like, directories) or ""))
     return tuple(found)
 
 

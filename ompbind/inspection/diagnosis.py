@@ -25,34 +25,19 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ompbind.commands.rank_variables import OMPBIND_CPUS, OMPBIND_RANK, OMPBIND_RUN_ID, OMPBIND_SERVICE_CPUS
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, union
+from ompbind.openmp import runtimes
 from ompbind.openmp.binding import Bind, parse_places, render_places
-from ompbind.openmp.runtimes import (
-    CPU_LIST_VARIABLES,
-    KMP_AFFINITY,
-    KMP_BINDS,
-    KMP_READERS,
-    NO_RESPECT,
-    PLACE_VARIABLES,
-    SPIN_SETTINGS,
-    SUBSET_VARIABLES,
-    OmpRuntime,
-)
+from ompbind.openmp.runtimes import KMP_AFFINITY, KMP_READERS, PLACE_VARIABLES, OmpRuntime
 from ompbind.openmp.variables import MASK_COUNTS, OVERRIDING_VARIABLES, THREAD_COUNTS
 from ompbind.procfs.process_state import ProcessState
-from ompbind.programs.libraries import (
-    ONNXRUNTIME,
-    ONNXRUNTIME_BINDS,
-    ONNXRUNTIME_REMEDY,
-    Library,
-    name_libraries,
-    name_library,
-)
+from ompbind.programs import libraries
+from ompbind.programs.libraries import Library
 from ompbind.record import Record
 
 _FAMILIES = (
     "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS", "BLIS_", "NUMEXPR_", "TBB_", "OMPBIND_", "LD_PRELOAD",
 )  # fmt: skip
-_KNOWN = {*THREAD_COUNTS, *OVERRIDING_VARIABLES, *(name for name, _ in SPIN_SETTINGS)}
+_KNOWN = {*THREAD_COUNTS, *OVERRIDING_VARIABLES, *(name for name, _ in runtimes.SPIN_SETTINGS)}
 """Variables that decide where threads run and how many there are: prefixes of names, and whole names."""
 
 
@@ -155,15 +140,15 @@ def is_unbound(process: ProcessState, expected: ExpectedBinding) -> bool:
     """
     has_places = expected.binds_workers and len(expected.cpus) > 1
     is_written = not expected.places or render_places(expected.places) is not None  # else it is too long
-    runtimes, masks = find_runtimes(process), [thread.cpus for thread in process.threads]
-    if not (has_places and is_written and runtimes and process.is_environment_known):
+    loaded, masks = find_runtimes(process), [thread.cpus for thread in process.threads]
+    if not (has_places and is_written and loaded and process.is_environment_known):
         return False
     if len(masks) < 2 or {*masks} != {expected.cpus}:
         return False
     own = expect_variables(process.env)
     if own is None or own.bind is Bind.NONE or set(own.places) != set(expected.places):
         return True
-    at_load = any(runtime.family and runtime.family.facts.narrows_at_load for runtime in runtimes)
+    at_load = any(runtime.family and runtime.family.facts.narrows_at_load for runtime in loaded)
     return at_load and expected.bind is Bind.EXACT
 
 
@@ -187,12 +172,12 @@ def explain_changed(process: ProcessState, expected: ExpectedBinding, names: Seq
 
 def is_library(path: str) -> bool:
     """Return whether a file is a known library, by its name."""
-    return ".so" in path and name_library(path) is not None
+    return ".so" in path and libraries.name_library(path) is not None
 
 
 def find_libraries(process: ProcessState) -> tuple[Library, ...]:
     """Return the OpenMP runtimes, BLAS libraries and allocators that a process has loaded, each file once."""
-    return name_libraries(process.files)
+    return libraries.name_libraries(process.files)
 
 
 def find_runtimes(process: ProcessState) -> tuple[Library, ...]:
@@ -220,7 +205,7 @@ def explain_escape(process: ProcessState, cpuset: str = "") -> str:
         if name in env and has_runtime(process, runtime) and not env.keys() & PLACE_VARIABLES:
             return f"{runtime.label} applies {name}={env[name]} even outside the process's affinity mask"
     kmp = env.get(KMP_AFFINITY, "")
-    if NO_RESPECT in kmp and has_runtime(process, *KMP_READERS):
+    if runtimes.NO_RESPECT in kmp and has_runtime(process, *KMP_READERS):
         return f"KMP_AFFINITY={kmp} makes an OpenMP runtime ignore the process's affinity mask"
     if has_onnxruntime(process):
         return _BY_ONNXRUNTIME
@@ -229,12 +214,12 @@ def explain_escape(process: ProcessState, cpuset: str = "") -> str:
     return f"{changed}{_unreadable(process)}"
 
 
-_BY_ONNXRUNTIME = f"probably by ONNX Runtime: {ONNXRUNTIME_BINDS}; {ONNXRUNTIME_REMEDY}"
+_BY_ONNXRUNTIME = f"probably by ONNX Runtime: {libraries.ONNXRUNTIME_BINDS}; {libraries.ONNXRUNTIME_REMEDY}"
 
 
 def has_onnxruntime(process: ProcessState) -> bool:
     """Return whether a process has loaded ONNX Runtime, which then has probably bound threads."""
-    return any(library.kind.name == ONNXRUNTIME for library in find_libraries(process))
+    return any(library.kind.name == libraries.ONNXRUNTIME for library in find_libraries(process))
 
 
 def _find_list_variable(process: ProcessState) -> str:
@@ -243,11 +228,11 @@ def _find_list_variable(process: ProcessState) -> str:
     applied: list[str] = []
     if reads_kmp:
         kmp = env.get(KMP_AFFINITY, "")
-        applied += [KMP_AFFINITY] if any(word in kmp for word in KMP_BINDS) else []
-        applied += [name for name in SUBSET_VARIABLES if env.get(name)]
+        applied += [KMP_AFFINITY] if any(word in kmp for word in runtimes.KMP_BINDS) else []
+        applied += [name for name in runtimes.SUBSET_VARIABLES if env.get(name)]
     # In libgomp the standard variables of OpenMP have precedence over its own.
     if find_runtimes(process) and (reads_kmp or not env.keys() & PLACE_VARIABLES):
-        applied += [name for name in CPU_LIST_VARIABLES if name in env]
+        applied += [name for name in runtimes.CPU_LIST_VARIABLES if name in env]
     return f"{applied[0]}={env[applied[0]]}" if applied else ""
 
 

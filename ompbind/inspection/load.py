@@ -38,12 +38,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
-from ompbind.inspection.diagnosis import (
-    explain_narrowing,
-    explain_without_variable,
-    find_runtimes,
-    name_runtimes,
-)
+from ompbind.inspection import diagnosis
 from ompbind.inspection.rank_processes import Inspection, MaskOrigin, RankProcesses
 from ompbind.inspection.verdict import (
     CpuUsage,
@@ -283,7 +278,7 @@ def _name_pool(competitors: Competitors) -> tuple[str, int]:
     similar = [other for other in namesakes if len(pools.get((other, stem), ())) == len(names)]
     if similar:
         text += f", and as many of {count(len(similar), 'other process')} with this name"
-    if runtimes := name_runtimes(process):
+    if runtimes := diagnosis.name_runtimes(process):
         limit = process.env.get("OMP_NUM_THREADS")
         started = f" and was executed with OMP_NUM_THREADS={limit}" if limit else ""
         text += f", which has loaded {' and '.join(runtimes)}{started}"
@@ -332,7 +327,7 @@ def _make_issue(cpus: CpuSet, sharing: Sequence[User], *, is_short: bool) -> Thr
     first, allowed = next(iter(origins.values())), named("CPU", sharing[0][2].allowed)
     by_runtime = next(filter(None, map(_explain_runtime, sharing)), "")
     masks = [thread.cpus for thread in first.threads]
-    cause = by_runtime or f"{first.name} ({first.pid}): {explain_without_variable(first, masks)}"
+    cause = by_runtime or f"{first.name} ({first.pid}): {diagnosis.explain_without_variable(first, masks)}"
     who = f"{len(sharing)} {'busy ' if is_short else ''}processes are restricted to {named('CPU', cpus)}"
     text = f"{who}, although {allowed} are allowed: {cause}"
     if is_short:
@@ -357,9 +352,9 @@ def _explain_runtime(user: User) -> str:
     process, _, mask = user
     origin = mask.process
     masks = [(origin.initial_thread or origin.threads[0]).cpus]
-    cause = explain_narrowing(origin, masks)
-    if not cause and find_runtimes(origin):
-        cause = explain_narrowing(process, masks)
+    cause = diagnosis.explain_narrowing(origin, masks)
+    if not cause and diagnosis.find_runtimes(origin):
+        cause = diagnosis.explain_narrowing(process, masks)
     return f"in {origin.name} ({origin.pid}) {cause}" if cause else ""
 
 

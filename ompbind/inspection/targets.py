@@ -12,16 +12,9 @@ from ompbind.inspection.rank_processes import Inspection, MaskOrigin, ObservedPr
 from ompbind.machine.read.linux_cgroup import CgroupLimits, read_limits_of
 from ompbind.machine.read.root import DirectoryRoot
 from ompbind.planning.other_runs import LiveRun
+from ompbind.procfs import reader
 from ompbind.procfs.parsers import EXITED_STATES, Stat, find_descendants, status_value
 from ompbind.procfs.process_state import ProcessState, read_process
-from ompbind.procfs.reader import (
-    read_affinity,
-    read_environ,
-    read_memory_map,
-    read_pid_namespace,
-    read_processes,
-    read_status,
-)
 from ompbind.record import Record
 from ompbind.registry.claims import CLAIM_SUFFIXES, ClaimList
 from ompbind.registry.registry import DIRECTORY_VARIABLE, find_claims_directory, read_claim_list
@@ -69,7 +62,7 @@ def read_visible_claims(suffixes: tuple[str, ...] = CLAIM_SUFFIXES) -> Mapping[L
 
     Raises InspectError if the registry is not readable.
     """
-    directory, found, own_namespace = *_read_claims(suffixes), read_pid_namespace()
+    directory, found, own_namespace = *_read_claims(suffixes), reader.read_pid_namespace()
     pairs = zip(found.runs, found.names, strict=True)
     return {run: os.path.join(directory, name) for run, name in pairs if run.pid_space in (0, own_namespace)}
 
@@ -109,7 +102,7 @@ def _find_process(word: str, *, named_run: bool) -> int | None:
     if not (word.isascii() and word.isdigit() and len(word) < 10):
         return None
     try:
-        status = read_status(int(word))
+        status = reader.read_status(int(word))
     except FileNotFoundError as error:
         if named_run:
             return None
@@ -128,12 +121,13 @@ def inspect(target: Target, *, memory: bool = True) -> Inspection:
 
     `memory` also reads the NUMA nodes of their memory; that is slow: the kernel visits each page.
     """
-    stats = read_processes()
+    stats = reader.read_processes()
     pids = find_descendants(stats, [*target.pids, *(run.pid for run in target.runs)])
     run_ids = {run.run_id for run in target.runs}
     if run_ids:  # processes of a run that are no longer its descendants, if readable
-        names = ((pid, (read_environ(pid) or {}).get(OMPBIND_RUN_ID, "")) for pid in stats.keys() - pids)
-        pids |= find_descendants(stats, {pid for pid, run_id in names if clean_name(run_id) in run_ids})
+        envs = ((pid, reader.read_environ(pid) or {}) for pid in stats.keys() - pids)
+        own = {pid for pid, env in envs if clean_name(env.get(OMPBIND_RUN_ID, "")) in run_ids}
+        pids |= find_descendants(stats, own)
     states = ((pid, read_process(pid, is_library, is_relevant)) for pid in sorted(pids))
     found = {pid: state for pid, state in states if state}
     limits = read_limits_of(DirectoryRoot("/"), found)
@@ -145,7 +139,7 @@ def inspect(target: Target, *, memory: bool = True) -> Inspection:
         return inspection
     groups = []
     for group in inspection.groups:
-        maps = ((process.pid, read_memory_map(process.pid)) for process in group.processes)
+        maps = ((process.pid, reader.read_memory_map(process.pid)) for process in group.processes)
         groups.append(group.replace(memory=tuple((pid, found) for pid, found in maps if found)))
     return inspection.replace(groups=tuple(groups))
 
@@ -154,7 +148,7 @@ def _read_origins(
     found: Mapping[int, ProcessState], stats: Mapping[int, Stat], limits: Mapping[int, CgroupLimits]
 ) -> dict[int, MaskOrigin]:
     """Return where the mask of each process comes from, by PID."""
-    read_mask = cache(read_affinity)
+    read_mask = cache(reader.read_affinity)
     states, origins = dict(found), {}
     for pid, state in found.items():
         cpus, chain, parent = union(thread.cpus for thread in state.threads), [pid], state.parent

@@ -26,12 +26,8 @@ from ompbind.cli.main import load_verb
 from ompbind.cli.option import FALSE_WORDS, TRUE_WORDS
 from ompbind.cli.register import make_local_plan, read_planning_machine, register_run
 from ompbind.cli.settings import Settings, make_planning_settings, make_request, make_run_spec
-from ompbind.commands.environment import (
-    RunSpec,
-    make_identity_variables,
-    make_local_identities,
-    make_variables,
-)
+from ompbind.commands import environment
+from ompbind.commands.environment import RunSpec
 from ompbind.commands.rank_command import make_spec_before_plan
 from ompbind.commands.rank_variables import OMPBIND_CPUS, OMPBIND_SERVICE_CPUS, Variables, find_rank
 from ompbind.compat.frameworks import FRAMEWORKS, count_workers
@@ -141,10 +137,11 @@ def _make_variables(plan: Plan, spec: RunSpec) -> Iterator[Variables]:
 
     RANK, LOCAL_RANK and the like are left out: vLLM numbers its workers itself.
     """
-    for identity in make_local_identities(plan):
-        numbers = make_identity_variables(plan.placements[identity.placement_index], identity, spec)
+    for identity in environment.make_local_identities(plan):
+        placement = plan.placements[identity.placement_index]
+        numbers = environment.make_identity_variables(placement, identity, spec)
         others = [name for name in numbers if not name.startswith(PREFIX)]
-        variables = make_variables(plan, identity, spec)
+        variables = environment.make_variables(plan, identity, spec)
         yield {name: value for name, value in variables.items() if name not in others}
 
 

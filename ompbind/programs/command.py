@@ -12,19 +12,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.openmp.runtimes import OmpRuntime
+from ompbind.programs import libraries
 from ompbind.programs.elf import SYSTEM_LIBRARY_PREFIXES, Elf, read_elf, read_header
 from ompbind.programs.find_command import find_file
-from ompbind.programs.libraries import (
-    DetectedLibrary,
-    DetectionMethod,
-    Library,
-    find_library,
-    find_needed_libraries,
-    identify_library,
-    is_loadable,
-    linker_directories,
-    name_library,
-)
+from ompbind.programs.libraries import DetectedLibrary, DetectionMethod, Library
 from ompbind.programs.python_packages import find_packaged, find_site_packages
 from ompbind.programs.wrappers import (
     PYTHON_MANAGERS,
@@ -107,14 +98,14 @@ def read_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workload:
     found, elf, env = _find_program(list(argv), env)
     found = found.replace(static=elf is not None and elf.static)
     if env.get("LD_PRELOAD") and not found.static:
-        libraries, warnings = read_preloaded(env, elf)
-        found = found.replace(libraries=libraries, preload_warnings=warnings)
+        loaded, warnings = read_preloaded(env, elf)
+        found = found.replace(libraries=loaded, preload_warnings=warnings)
     if not found.program:
         return found.replace(opaque=bool(argv))
     if found.python:
         sites = find_site_packages(found.python, env)
-        libraries = (*found.libraries, *find_packaged(found.python, sites))
-        return found.replace(site_packages=sites[0] if sites else "", libraries=libraries)
+        loaded = (*found.libraries, *find_packaged(found.python, sites))
+        return found.replace(site_packages=sites[0] if sites else "", libraries=loaded)
     needed = _find_needed(found.program, elf, found.libraries, env)
     opaque = elf is None or starts_others(found.program)
     return found.replace(opaque=opaque, libraries=(*found.libraries, *needed))
@@ -189,8 +180,8 @@ def _find_needed(
         return ()
     headers = (read_header(detected.library.path) for detected in preloaded)
     sonames = tuple(header.soname for header in headers if header and header.soname)
-    paths = find_needed_libraries(program, elf, env, sonames)
-    return _detect(map(identify_library, paths), DetectionMethod.NEEDED, os.path.basename(program))
+    paths = libraries.find_needed_libraries(program, elf, env, sonames)
+    return _detect(map(libraries.identify_library, paths), DetectionMethod.NEEDED, os.path.basename(program))
 
 
 def _detect(
@@ -213,15 +204,16 @@ def read_preloaded(
     warnings: list[str] = []
     for name in preload_entries(env):
         if "$" in name or "{" in name:  # the linker expands $LIB, ompbind {rank}: the path is not known yet
-            found.append(name_library(name))
+            found.append(libraries.name_library(name))
             continue
-        path = name if "/" in name else find_library(name, program, linker_directories(env))
+        directories = libraries.linker_directories(env)
+        path = name if "/" in name else libraries.find_library(name, program, directories)
         if path is None or not os.path.exists(path):
             warnings.append(f"LD_PRELOAD names {name}, which does not exist: every process prints a warning")
-        elif not is_loadable(path, program):
+        elif not libraries.is_loadable(path, program):
             is_foreign = program is not None and read_header(path) is not None
             kind = f"not for {program.architecture} programs" if program and is_foreign else "not a library"
             warnings.append(f"LD_PRELOAD names {name}, which is {kind}: it will not be loaded")
         else:
-            found.append(identify_library(path))
+            found.append(libraries.identify_library(path))
     return _detect(found, DetectionMethod.PRELOADED, "LD_PRELOAD"), tuple(warnings)

@@ -4,17 +4,10 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.errors import RequestError
+from ompbind.programs import libraries
 from ompbind.programs.command import Workload, preload_entries
 from ompbind.programs.elf import Elf, read_header
-from ompbind.programs.libraries import (
-    LIBRARY_KINDS,
-    LIBRARY_PACKAGES,
-    PRELOADABLE,
-    find_library_of_kind,
-    identify_library,
-    is_loadable,
-    linker_directories,
-)
+from ompbind.programs.libraries import PRELOADABLE
 from ompbind.programs.python_packages import find_default_python, find_site_packages
 
 
@@ -34,12 +27,13 @@ def _find_preload(name: str, program: Elf | None, directories: Sequence[str]) ->
     if name not in PRELOADABLE:
         text = f"--preload {name}: neither a path nor one of {', '.join(PRELOADABLE)}"
         raise RequestError(text, hint="a path contains a '/', as in ./libmine.so")
-    if path := find_library_of_kind(name, program, directories):
+    if path := libraries.find_library_of_kind(name, program, directories):
         return os.path.abspath(path)
-    hint, label = f"install {LIBRARY_PACKAGES[name]}, or give its path", LIBRARY_KINDS[name].label
+    label = libraries.LIBRARY_KINDS[name].label
+    hint = f"install {libraries.LIBRARY_PACKAGES[name]}, or give its path"
     for directory in reversed(directories):
         path = os.path.join(directory, f"{label}.so")
-        target = identify_library(path) if os.path.isfile(path) else None
+        target = libraries.identify_library(path) if os.path.isfile(path) else None
         if target and target.kind.name != name and target.kind.name in PRELOADABLE:  # as conda creates them
             hint = f"{path} is a link to {os.path.basename(target.path)}: use --preload {target.kind.name}"
     existing = [directory for directory in directories if os.path.isdir(directory)]
@@ -53,7 +47,7 @@ def _check_file(path: str, program: Elf | None) -> str:
     absolute = os.path.abspath(path)
     if not os.path.isfile(absolute):
         raise RequestError(f"--preload {path}: there is no such file")
-    if not is_loadable(absolute, program):
+    if not libraries.is_loadable(absolute, program):
         header = read_header(absolute)
         kind = f"it is for {header.architecture}" if header else "it is not a shared library"
         wanted = f", the program is for {program.architecture}" if program and header else ""
@@ -76,7 +70,7 @@ def read_preload_target(workload: Workload, env: Mapping[str, str]) -> tuple[Elf
     prefixes = (os.path.dirname(os.path.dirname(python)), env.get("VIRTUAL_ENV"), env.get("CONDA_PREFIX"))
     own, *others = (os.path.join(prefix, "lib") for prefix in prefixes if prefix)
     torch = (os.path.join(site_packages, "torch", "lib") for site_packages in sites)
-    directories = list(dict.fromkeys([own, *torch, *others, *linker_directories(env)]))
+    directories = list(dict.fromkeys([own, *torch, *others, *libraries.linker_directories(env)]))
     return read_header(workload.program) or read_header(default), directories
 
 

@@ -11,17 +11,8 @@ from glob import glob
 from itertools import product
 
 from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.programs.libraries import (
-    DetectedLibrary,
-    DetectionMethod,
-    Library,
-    LibraryRole,
-    find_library,
-    identify_library,
-    linker_directories,
-    list_names,
-    name_library,
-)
+from ompbind.programs import libraries
+from ompbind.programs.libraries import DetectedLibrary, DetectionMethod, Library, LibraryRole, list_names
 from ompbind.programs.wrappers import python_version
 
 
@@ -84,9 +75,9 @@ def find_packaged(python: str, sites: Sequence[str]) -> tuple[DetectedLibrary, .
     found: dict[str, tuple[Library, str]] = {}
     for directory, origin in _library_directories(python, sites):
         for name in sorted(list_names(directory)):
-            if name_library(name) is None:
+            if libraries.name_library(name) is None:
                 continue
-            library = identify_library(os.path.join(directory, name))
+            library = libraries.identify_library(os.path.join(directory, name))
             if library and library.kind.role in (LibraryRole.RUNTIME, LibraryRole.BLAS):
                 found.setdefault(library.path, (library, origin))
     # the system's runtime, if a package needs it and bundles none, as Debian's packages do
@@ -94,8 +85,9 @@ def find_packaged(python: str, sites: Sequence[str]) -> tuple[DetectedLibrary, .
     is_bundled = any(library.family for library, _ in found.values())
     for site, facts in product(() if is_bundled else sites, users):
         package = next((name for name in facts.used_by if name in list_names(site)), None)
-        path = find_library(facts.sonames[0], None, linker_directories({})) if package else None
-        library = identify_library(path) if path else None
+        directories = libraries.linker_directories({})
+        path = libraries.find_library(facts.sonames[0], None, directories) if package else None
+        library = libraries.identify_library(path) if path else None
         if library and package:
             found[library.path] = library, package
     method = DetectionMethod.AVAILABLE
@@ -153,5 +145,5 @@ def identify_runtime(path: str) -> tuple[str, OmpRuntime | None]:
 
 def name_runtime(path: str) -> OmpRuntime | None:
     """Return the OpenMP runtime with this file name, None for any other file."""
-    library = name_library(path)
+    library = libraries.name_library(path)
     return library.family if library else None

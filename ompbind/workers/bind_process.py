@@ -20,16 +20,8 @@ from ompbind.planning.plan import Placement, Plan
 from ompbind.procfs.reader import list_threads, read_affinity, read_mapped_files, read_stat
 from ompbind.programs.libraries import Library, name_libraries
 from ompbind.record import Record
-from ompbind.workers.placed import (
-    Selection,
-    check_machine,
-    make_changes,
-    one_thread_at_a_time,
-    restore_affinity,
-    set_memory_policy,
-    set_variables,
-    warn,
-)
+from ompbind.workers import placed
+from ompbind.workers.placed import Selection
 
 # Bind all threads of this process, and restore their affinity masks.
 #
@@ -79,8 +71,9 @@ def _restore_threads(saved: _Masks, cpus: CpuSet, own_mask: CpuSet) -> None:
         if wanted == masks:
             return
         for (tid, _), mask in wanted.items():
-            restore_affinity(tid, mask)
-    warn(f"new threads still start after {PASSES} attempts to restore all threads: some may stay bound")
+            placed.restore_affinity(tid, mask)
+    text = f"new threads still start after {PASSES} attempts to restore all threads"
+    placed.warn(f"{text}: some may stay bound")
 
 
 def _read_new_masks() -> Iterator[_Masks]:
@@ -145,12 +138,12 @@ def bind_process(
     """
     global _undo
     text = "bind_process cannot be called inside 'with placed(...)'"
-    with one_thread_at_a_time(text, hint="leave the block first"):
+    with placed.one_thread_at_a_time(text, hint="leave the block first"):
         # while no other thread changes os.environ
-        changes = make_changes(plan, rank, os.environ, run_id, variables, extra)
+        changes = placed.make_changes(plan, rank, os.environ, run_id, variables, extra)
         fixed = {name for name, module in _FIXED_BY_MODULES.items() if module in sys.modules}
         changes = {name: value for name, value in changes.items() if name not in fixed - (extra or {}).keys()}
-        check_machine(plan)
+        placed.check_machine(plan)
         placement = plan.placements[rank]
         if _undo is not None:
             raise LaunchError("bind_process has bound this process already", hint="call unbind() first")
@@ -161,9 +154,9 @@ def bind_process(
                 text = f"bind_process is called in a parallel region of {runtime.kind.label}"
                 raise LaunchError(text, hint="call bind_process before or after the region")
         with ExitStack() as undo:
-            set_variables(changes, undo)
+            placed.set_variables(changes, undo)
             bind_threads(placement.cpuset if plan.machine.bindable else None, undo)
-            set_memory_policy(plan, placement, undo)
+            placed.set_memory_policy(plan, placement, undo)
             _undo = undo.pop_all()
     return ProcessBinding(placement=placement, runtimes=runtimes)
 
@@ -178,7 +171,7 @@ def unbind() -> None:
     """
     global _undo
     text = "unbind cannot be called inside 'with placed(...)'"
-    with one_thread_at_a_time(text, hint="leave the block first"):
+    with placed.one_thread_at_a_time(text, hint="leave the block first"):
         if _undo is None:
             raise LaunchError("this process is not bound by bind_process", hint="call bind_process first")
         undo, _undo = _undo, None

@@ -17,13 +17,8 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any, Literal, TypeAlias
 
-from ompbind.commands.environment import (
-    RunSpec,
-    identify_group,
-    make_identity_variables,
-    make_local_identities,
-    make_variables,
-)
+from ompbind.commands import environment
+from ompbind.commands.environment import RunSpec
 from ompbind.commands.rank_variables import Variables, apply_variables
 from ompbind.compat.frameworks import FRAMEWORKS, FrameworkInput
 from ompbind.compat.reading import fill_request, find_hidden_variables, make_rank_variables
@@ -82,16 +77,16 @@ def make_changes(
         hint = f"the plan has {named('rank', range(ranks))}, counted from 0"
         raise RequestError(f"there is no rank {rank!r}", hint=hint)
     first, part = plan.find_part(rank)
-    run_id, group = run_id or f"python-{os.getpid()}", identify_group(plan, first, part)
+    run_id, group = run_id or f"python-{os.getpid()}", environment.identify_group(plan, first, part)
     spec = RunSpec(argv=(), run_id=run_id, base=base, group=group)
-    identity = make_local_identities(part)[rank - first]
+    identity = environment.make_local_identities(part)[rank - first]
     if part.request.compat:
         framework = part.request.compat.framework
         spec = spec.replace(
             removed_variables=find_hidden_variables(framework), added_variables=make_rank_variables(framework)
         )
-    everything = make_variables(part, identity, spec)
-    of_identity = make_identity_variables(plan.placements[rank], identity, spec)
+    everything = environment.make_variables(part, identity, spec)
+    of_identity = environment.make_identity_variables(plan.placements[rank], identity, spec)
     names = _select_names(variables, everything, of_identity)
     for name, value in (extra or {}).items():
         if value is not None and not isinstance(value, str):  # such as a port as a number
