@@ -92,10 +92,10 @@ class OrphanTracker:
 
     def next_check_at(self, now: float) -> float | None:
         """Return when `stop` is due even if no child exits; None if no orphan is left."""
-        if not self.kill_at:
-            return None
-        at = min(at if at > now else at + _UNKILLABLE_AFTER_S for at in self.kill_at.values())
-        return at if self.is_subreaper else min(at, now + _POLL_S)
+        times = [at if at > now else at + _UNKILLABLE_AFTER_S for at in self.kill_at.values()]
+        if times and not self.is_subreaper:
+            times.append(now + _POLL_S)
+        return min(times, default=None)
 
     def stop(self, live: Mapping[int, Owner], *, kill: bool = False) -> str:
         """Find orphans; send SIGTERM to new ones, SIGKILL after the grace period.
@@ -145,9 +145,8 @@ class OrphanTracker:
     def _find(self, live: Mapping[int, Owner]) -> dict[int, Owner]:
         """Return the owners of all orphans to be stopped, by pid; without /proc by negative process group.
 
-        Looking again goes on while children exit that may have left others, or cannot be found, for a limited
-        time: processes may fork and exit faster than /proc can be read. Daemons of running ranks are children
-        for days, so they are no reason to read all processes.
+        It looks again, for a limited time, while children exit that may have left others, or cannot be found.
+        Daemons of running ranks are children for days, so they are no reason to read all processes.
         """
         until = time.monotonic() + _SEARCH_S
         while True:
@@ -313,9 +312,8 @@ def order_by_start(pids: Iterable[int], listed: Mapping[int, Stat]) -> list[int]
 def kill_descendants(limit_s: float, spared: Collection[int] = ()) -> set[int] | None:
     """Kill and reap all descendants of this process, until none is left or `limit_s` seconds are over.
 
-    Processes may fork faster than /proc can be read, so it is read again until no child is left. `spared` are
-    children that are left alone, with their descendants. Returns the PIDs of processes that are left; None if
-    there are some that cannot be found, because /proc does not show them.
+    `spared` are children that are left alone, with their descendants. Returns the PIDs of processes that are
+    left; None if there are some that /proc does not show.
     """
     can_find = is_proc_of_pid_namespace()
     until = time.monotonic() + (limit_s if can_find else _EXIT_WAIT_S)

@@ -1,11 +1,5 @@
 """The ranks of a run, from their start to their exit and restart, and the state that belongs to them.
 
-    `start_next`       starts one rank or check whose turn has come, until nothing more can start
-    `reap`             a child has exited or was stopped: a rank, a check of a group, or an orphan
-    `stop`             starts no more ranks; asks `shutdown` for the signal to send
-    `_send_next`       the same for the next signals, once they are due
-    `signal_ranks`     all running ranks
-
 All children are in one table: a helper that is not there counts as an orphan of a rank, and is killed.
 """
 

@@ -282,10 +282,6 @@ class AffinitySampler:
         self.step_s = FIRST_S
         self.sample_at = self.due_at = now + FIRST_S
 
-    def stop(self) -> None:
-        """Take no more samples: the run is being stopped."""
-        self.sample_at = self.due_at = None
-
     def is_sample_due(self, now: float) -> bool:
         """Return whether it is time for a sample; if not, count threads: a change makes it time."""
         if self.sample_at is None or now >= self.sample_at:

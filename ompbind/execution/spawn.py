@@ -60,7 +60,7 @@ def make_limit_error(what: str, error: OSError) -> LaunchError:
     return LaunchError(f"{what}: {error.strerror}", hint=LIMIT_HINTS.get(error.errno or 0, ""))
 
 
-_UNLIMITED = -1  # the same in os.sysconf and in resource
+_UNLIMITED = resource.RLIM_INFINITY
 _SPARE = 40  # open files in addition to those per rank
 _NEEDED = 5  # open files that are needed at least to find processes and to write messages
 
@@ -73,11 +73,10 @@ class FileLimit:
 
     def __init__(self, needed: int, *, required: bool) -> None:
         """Raise the limit; raises LaunchError if all files are `required` and the hard limit is too low."""
-        self._before = self._now = os.sysconf("SC_OPEN_MAX")
-        wanted = needed + _SPARE
+        self._before, self._hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._now, wanted = self._before, needed + _SPARE
         if self._before == _UNLIMITED or self._before >= wanted:
             return
-        _, self._hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._now = wanted if self._hard == _UNLIMITED else max(self._before, min(wanted, self._hard))
         if required and self._now < wanted:
             message = f"forwarding the output of all ranks needs {wanted} open files, {self._now} are allowed"

@@ -13,16 +13,9 @@
 
 So all ranks that an event allows to start have started before the loop sleeps again.
 
-How SIGTERM reaches the ranks:
-
-    process_pair  _forward_signals      the foreground process writes the number of the signal to its pipe
-    supervisor    _read_signals         reads it there, or from the pipe with signals to the supervisor itself
-                  _handle_signals       forwards other signals; a termination signal stops the run:
-    ranks         Run.stop              starts no more ranks; asks `shutdown` for the signal
-                  Run.signal_ranks      all running ranks
-    orphans       signal_rank           the rank and its process group
-
-A second termination signal sends the next signal of the escalation without waiting.
+A signal comes from the pipe of the foreground process, or from the pipe with signals to this process itself.
+A termination signal stops the run, and a second one sends the next signal of the escalation without waiting.
+`docs/development.md` shows its way to the ranks.
 """
 
 import os

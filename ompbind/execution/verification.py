@@ -35,7 +35,7 @@ def sample_affinities(run: Run) -> None:
     sampler = run.sampler
     assert sampler
     if run.shutdown.begun or not run.live:
-        sampler.stop()
+        sampler.sample_at = sampler.due_at = None
         return
     now, cpu_began_s = time.monotonic(), time.process_time()
     if not sampler.is_sample_due(now):

@@ -52,13 +52,11 @@ class Terminal:
         os.write(self.master, text.encode())
 
     def wait(self):
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
-            if pid:
-                return status
-            time.sleep(0.02)
-        raise AssertionError("it did not exit or stop")
+        found = []
+        wait_until(
+            lambda: found.append(os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)) or found[-1][0], "end"
+        )
+        return found[-1][1]
 
 
 @pytest.fixture

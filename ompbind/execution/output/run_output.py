@@ -1,13 +1,8 @@
 """The output of a run: of all ranks to standard output, standard error and log files, and messages.
 
-The loop of the supervisor listens to the epolls of one or two forwarders, each with the streams that go to
-one writer:
-
-    loop --+--> epoll of a forwarder --> standard output of all ranks
-           +--> epoll of a forwarder --> standard error of all ranks
-
-When a writer would block, its forwarder is paused: the loop listens to the writer instead, for any number of
-streams. While no rank writes, ompbind does not wake up.
+The loop of the supervisor listens to the epolls of two forwarders, for standard output and standard error of
+all ranks, or of one if both are the same file. When a writer would block, its forwarder is paused: the loop
+listens to the writer instead, for any number of streams. While no rank writes, ompbind does not wake up.
 """
 
 import errno
