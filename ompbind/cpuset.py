@@ -7,13 +7,10 @@ In this module a *list* is kernel list text such as "0-3,8", and a *mask* is ker
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 CPU_LIMIT = 1 << 16
 """One past the highest CPU number that ompbind accepts, so that no text can request a huge set."""
-
-
-_FEW = 4
-"""Numbers in a set that are found one by one faster than by their binary digits."""
 
 
 class CpuSet:
@@ -53,11 +50,7 @@ class CpuSet:
         which some kernels write. Raises ValueError if the text is not a list.
         """
         text = text.strip("\0 \t\r\n")
-        bits = 0
-        if text not in ("", "(null)"):
-            for item in text.split(","):
-                bits |= _range_bits(item)
-        return cls.from_bits(bits)
+        return EMPTY if text in ("", "(null)") else union(map(_parse_range, text.split(",")))
 
     @classmethod
     def from_mask(cls, text: str) -> CpuSet:
@@ -69,33 +62,30 @@ class CpuSet:
         if len(digits) > CPU_LIMIT // 3:
             raise ValueError("the mask is too long")
         commas, head = divmod(len(digits), 9)
-        if (
-            digits[head::9] != "," * commas or digits.count(",") != commas
-        ):  # some words have fewer than 8 digits
+        is_padded = digits[head::9] == "," * commas and digits.count(",") == commas
+        if not is_padded:  # some words have fewer than 8 digits
             first, *words = digits.split(",")
             digits = first + "".join(word.rjust(8, "0") for word in words)
         if not digits.isascii() or any(character in digits for character in "_+- xX"):
             raise ValueError(f"{digits[:40]!r} is not a mask")
         try:
-            bits = int(digits.replace(",", ""), 16)
+            made = cls.from_bits(int(digits.replace(",", ""), 16))
         except ValueError:
             raise ValueError(f"{digits[:40]!r} is not a mask") from None
-        if bits.bit_length() > CPU_LIMIT:
+        if made.bits.bit_length() > CPU_LIMIT:
             raise ValueError(f"the mask names CPUs above {CPU_LIMIT - 1}")
-        return cls.from_bits(bits)
+        return made
 
     def __iter__(self) -> Iterator[int]:
-        if not self.bits:
-            return
-        low = self.first
-        rest = self.bits >> low
-        if rest.bit_count() <= _FEW:  # often the hardware threads of a core, whose numbers are far apart
+        if len(self) <= 4:  # often the hardware threads of a core, whose numbers are far apart
+            rest = self.bits
             while rest:
                 lowest = rest & -rest
-                yield low + lowest.bit_length() - 1
+                yield lowest.bit_length() - 1
                 rest ^= lowest
             return
-        digits = f"{rest:b}"[::-1]
+        low = self.first
+        digits = f"{self.bits >> low:b}"[::-1]
         at = 0
         while at >= 0:
             yield low + at
@@ -174,14 +164,14 @@ def render_ranges(runs: Sequence[tuple[int, int]]) -> Iterator[str]:
     `runs` are (first number, length); there is a gap between one run and the next. The mask grammar reads
     these texts.
     """
-    position = 0
-    while position < len(runs):
-        length = _count_evenly_spaced(runs, position)
-        length = length if length >= 4 else 1  # fewer are easier to read one by one
-        yield (
-            render_stride(runs[position : position + length]) if length > 1 else render_range(*runs[position])
-        )
-        position += length
+    at = 0
+    while at < len(runs):
+        step, stop = runs[min(at + 1, len(runs) - 1)][0] - runs[at][0], at + 1
+        while step > 0 and stop < len(runs) and runs[stop] == (runs[stop - 1][0] + step, runs[at][1]):
+            stop += 1
+        stop = stop if stop >= at + 4 else at + 1  # fewer are easier to read one by one
+        yield _render_evenly_spaced(runs[at:stop])
+        at = stop
 
 
 def render_sequence(numbers: Sequence[int]) -> Iterator[str]:
@@ -191,38 +181,23 @@ def render_sequence(numbers: Sequence[int]) -> Iterator[str]:
 
 def range_text(numbers: Sequence[int]) -> str:
     """Return numbers as the text of one range or stride: "5", "0-3", "0-14:2", "0-9:2/8"."""
-    runs = list(_sequence_runs(numbers))
-    return render_range(*runs[0]) if len(runs) == 1 else render_stride(runs)
+    return _render_evenly_spaced(list(_sequence_runs(numbers)))
 
 
-def render_stride(runs: Sequence[tuple[int, int]]) -> str:
-    """Return evenly spaced runs as a stride: "0-62:2", "0-31:2/8"; the last run may be shorter."""
-    width, step = runs[0][1], runs[1][0] - runs[0][0]
-    last = runs[-1][0] + runs[-1][1] - 1
-    return f"{runs[0][0]}-{last}:{step}" if width == 1 else f"{runs[0][0]}-{last}:{width}/{step}"
-
-
-def _count_evenly_spaced(runs: Sequence[tuple[int, int]], start: int) -> int:
-    """Return how many runs from index `start` on have equal lengths and equal, rising distances."""
-    step, width = (runs[start + 1][0] - runs[start][0] if start + 1 < len(runs) else 0), runs[start][1]
-    stop = start + 1
-    while step > 0 and stop < len(runs) and runs[stop] == (runs[stop - 1][0] + step, width):
-        stop += 1
-    return stop - start
+def _render_evenly_spaced(runs: Sequence[tuple[int, int]]) -> str:
+    """Return a run as a range, several runs as a stride: "0-62:2", "0-31:2/8"; the last may be shorter."""
+    (start, width), (last, last_width) = runs[0], runs[-1]
+    if len(runs) == 1:
+        return render_range(start, width)
+    step = runs[1][0] - start
+    return f"{start}-{last + last_width - 1}:{step if width == 1 else f'{width}/{step}'}"
 
 
 def _sequence_runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Yield (first number, length) of each run of consecutive numbers."""
-    start, length = 0, 0
-    for number in numbers:
-        if length and number == start + length:
-            length += 1
-            continue
-        if length:
-            yield start, length
-        start, length = number, 1
-    if length:
-        yield start, length
+    for _, pairs in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        run = [number for _, number in pairs]
+        yield run[0], len(run)
 
 
 EMPTY = CpuSet()
@@ -237,7 +212,7 @@ def union(sets: Iterable[CpuSet]) -> CpuSet:
     return CpuSet.from_bits(bits)
 
 
-def _range_bits(item: str) -> int:
+def _parse_range(item: str) -> CpuSet:
     span, _, stride = item.partition(":")
     low, _, high = span.partition("-")
     start = _number(low)
@@ -245,10 +220,10 @@ def _range_bits(item: str) -> int:
     if stop < start:
         raise ValueError(f"range {item!r} is reversed")
     if ":" not in item:
-        return ((1 << (stop - start + 1)) - 1) << start
+        return CpuSet.from_bits(((1 << (stop - start + 1)) - 1) << start)
     used, _, group = stride.partition("/")
     width, step = (_number(used), _number(group)) if "/" in stride else (1, _number(used))
-    return CpuSet(strided(start, stop, width, step)).bits
+    return CpuSet(strided(start, stop, width, step))
 
 
 def count(number: float, noun: str) -> str:
