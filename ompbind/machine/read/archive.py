@@ -11,7 +11,8 @@ import lzma
 import re
 import tarfile
 import zlib
-from io import BufferedIOBase, BytesIO
+from collections.abc import Callable
+from io import BufferedIOBase, BufferedReader, BytesIO
 from posixpath import normpath
 
 from ompbind.errors import MachineError
@@ -91,14 +92,13 @@ class _Unpacked:
     """The unpacked archive as a stream for `tarfile`, limited in size; `last` are the last bytes read."""
 
     def __init__(self, packed: bytes) -> None:
-        file = BytesIO(packed)
-        self._file: BufferedIOBase = file
-        if packed.startswith(b"\x1f\x8b"):
-            self._file = gzip.GzipFile(fileobj=file)
-        elif packed.startswith(b"BZh"):
-            self._file = bz2.BZ2File(file)
-        elif packed.startswith(b"\xfd"):
-            self._file = lzma.LZMAFile(file)  # noqa: SIM115 - it has no file to close
+        openers: dict[bytes, Callable[[BytesIO], BufferedIOBase]] = {
+            b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
+            b"BZh": bz2.BZ2File,
+            b"\xfd": lzma.LZMAFile,
+        }
+        found = (opener for magic, opener in openers.items() if packed.startswith(magic))
+        self._file = next(found, BufferedReader)(BytesIO(packed))
         self._left = UNPACKED_LIMIT
         self.last = b""
 

@@ -33,10 +33,7 @@ def read_live(*, devices: bool = False) -> Machine:
 
 
 def add_devices(machine: Machine, root: Root, device_files: str | None = None) -> Machine:
-    """Return the machine with its devices and the sizes of its caches.
-
-    `device_files` is the directory of the files of devices, None if absent.
-    """
+    """Return the machine with its devices and sizes of caches; `device_files` is their directory, if any."""
     from ompbind.machine.read.linux_devices import read_devices  # noqa: PLC0415 - door: devices
 
     machine = machine.with_cache_sizes(read_cache_sizes(root, machine.domains))
@@ -58,7 +55,9 @@ def read_root(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
     nodes, node_remarks = read_nodes(root, online)
     parts, domain_remarks = read_domains(root, online)
     limits = read_limits(root)
-    isolated, nohz_full = ((read_list(root, f"{CPU}/{name}") or EMPTY) & online for name in EXCLUSION_FILES)
+    isolated, nohz_full = (
+        (read_list(root, f"{CPU}/{name}") or EMPTY) & online for name in ("isolated", "nohz_full")
+    )
     allowed = online if limits.cpuset is None else online & limits.cpuset
     memory_allowed = limits.mems
     if affinity is not None:
@@ -87,10 +86,6 @@ def read_root(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
     return machine.replace(kinds=read_kinds(root, machine))
 
 
-EXCLUSION_FILES = ("isolated", "nohz_full")
-"""Files in `sys/devices/system/cpu` with CPUs that the kernel keeps other work off."""
-
-
 def add_isolated(affinity: CpuSet, usable: CpuSet, isolated: CpuSet) -> CpuSet:
     """Return an affinity mask with the isolated CPUs added, if it is the kernel's default mask.
 
@@ -110,9 +105,6 @@ def read_recorded(root: Root, *, devices: bool = False) -> Machine:
     return add_devices(machine, root) if devices else machine
 
 
-# Systems other than Linux, on which ompbind cannot bind: only the numbers of CPUs and cores are known.
-
-
 def _count_cores() -> int | None:
     """Return the number of cores; None if it is unknown, or psutil is missing, as in the zipapp."""
     try:
@@ -123,7 +115,7 @@ def _count_cores() -> int | None:
 
 
 def make_counted_machine(cpus: int, cores: int | None, system: str) -> Machine:
-    """Make a machine from the numbers of CPUs and cores; for None each CPU counts as a core."""
+    """Make a machine of a system other than Linux, which cannot bind; without `cores`, each CPU is a core."""
     online = CpuSet(range(cpus))
     width = cpus // cores if cores and cpus % cores == 0 else 1
     counts = "numbers of CPUs and cores are" if cores else "number of CPUs is"

@@ -43,11 +43,7 @@ _UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 class _Step(Record):
-    """One step: its level, and the CPUs of each object when these are known.
-
-    `indexes` is the text of this attribute, `size_bytes` the size of a cache, 0 if it is not given.
-    `memories` are (bytes, indexes) of the memories at each object.
-    """
+    """One step; `size_bytes` is 0 if it is not given, `memories` are (bytes, indexes) at each object."""
 
     level: Level | str | None
     count: int
@@ -95,17 +91,15 @@ def _read_steps(text: str) -> list[_Step]:
         if match["attached"]:
             if level is not Level.NODE:
                 raise _make_error(f"{match[0]} is not a memory: only [numa] is")
-            memory = _parse_attributes(match["memory"], "memory", 0)
-            steps[-1] = steps[-1].replace(memories=(*steps[-1].memories, memory))
+            memories = (*steps[-1].memories, _parse_attributes(match["memory"], "memory", 0))
+            steps[-1] = steps[-1].replace(memories=memories)
         else:
-            _check_step(word, level, int(match["count"]), {step.level for step in steps})
-            step = _Step(level=level, count=int(match["count"]))
-            if level is Level.NODE:
-                step = step.replace(memories=(_parse_attributes(match["own"], "memory", _MEMORY_BYTES),))
-            else:
-                size, indexes = _parse_attributes(match["own"], "size", 0)
-                step = step.replace(indexes=indexes, size_bytes=size)
-            steps.append(step)
+            count, is_node = int(match["count"]), level is Level.NODE
+            _check_step(word, level, count, {step.level for step in steps})
+            name, size = ("memory", _MEMORY_BYTES) if is_node else ("size", 0)
+            size, indexes = _parse_attributes(match["own"], name, size)
+            memories = ((size, indexes),) if is_node else ()
+            steps.append(_Step(level=level, count=count, indexes=indexes, size_bytes=size, memories=memories))
         rest = rest[match.end() :].strip()
     if steps[-1].level != "pu":
         raise _make_error("the last step is not pu:COUNT")
@@ -125,10 +119,7 @@ def _check_step(word: str, level: Level | str | None, number: int, outer: Set[Le
 
 
 def _parse_attributes(text: str | None, name: str, size_bytes: int) -> tuple[int, str]:
-    """Parse "memory=4GB indexes=1,0" into (bytes, indexes); other attributes of hwloc are ignored.
-
-    `name` is the attribute with the bytes, `size_bytes` their number without it.
-    """
+    """Parse "memory=4GB indexes=1,0" into (bytes, indexes); the bytes are those of `name`, or `size_bytes`."""
     pairs = {}
     for word in (text or "").split():
         key, _, value = word.partition("=")
@@ -169,19 +160,16 @@ def _make_memories(steps: Sequence[_Step], objects: Sequence[Sequence[CpuSet]]) 
     i of n at a level is its end as a share of the machine, (i + 1) / n; at an equal end inner objects come
     first.
     """
-    found = []
+    found, used = [], set[int]()
     for depth, (step, sets) in enumerate(zip(steps, objects, strict=True)):
         for at, (size, indexes) in enumerate(step.memories):
-            numbers = _parse_indexes(indexes, len(sets))
-            for i, cpus in enumerate(sets):
-                order = ((i + 1) / len(sets), -depth, at)
-                found.append((order, numbers[i] if indexes else None, size, cpus))
-    found.sort(key=lambda memory: memory[0])
-    used = {number for _, number, _, _ in found}
+            numbers = _parse_indexes(indexes, len(sets)) if indexes else [None] * len(sets)
+            used.update(number for number in numbers if number is not None)
+            found += [((i + 1) / len(sets), -depth, at, numbers[i], size, sets[i]) for i in range(len(sets))]
     free = (number for number in range(CPU_LIMIT) if number not in used)
     return [
         NumaMemory(number=next(free) if number is None else number, locality=cpus, memory_bytes=size)
-        for _, number, size, cpus in found
+        for *_, number, size, cpus in sorted(found, key=lambda memory: memory[:3])
     ] or [NumaMemory(number=0, locality=union(objects[0]), memory_bytes=_MEMORY_BYTES)]
 
 

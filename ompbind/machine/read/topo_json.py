@@ -38,9 +38,9 @@ def make_machine_from_json(data: Data, source: str, *, devices: bool = False) ->
         machine = _make(data, source)
         return machine.replace(devices=_devices(data, machine)) if devices else machine
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        wrong = "a value has the wrong type"  # the text of Python about that names only its own types
-        if isinstance(error, KeyError | ValueError):
-            wrong = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        wrong = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        if isinstance(error, TypeError | AttributeError):  # whose text names only types of Python
+            wrong = "a value has the wrong type"
         raise MachineError(f"{source} is not valid {SCHEMA}: {wrong}", hint=_HINT) from error
 
 
@@ -106,17 +106,20 @@ def _partition(rows: Mapping[int, Data], data: Data, level: Level) -> Iterator[t
 def _cache_sizes(rows: Mapping[int, Data], data: Data) -> Iterator[tuple[tuple[Level, int], int]]:
     """Yield ((level, CPU), bytes) for each CPU of each cache whose size is known."""
     for row in data.get("caches", ()):
-        level, indexes = Level(row["level"]), CpuSet.from_list(row["indexes"])
-        found = (cpu for cpu in rows if (index := rows[cpu].get(level)) is not None and index in indexes)
-        yield from dict.fromkeys(((level, cpu) for cpu in found), _number(row["size_bytes"])).items()
+        level, indexes, size = (
+            Level(row["level"]),
+            CpuSet.from_list(row["indexes"]),
+            _number(row["size_bytes"]),
+        )
+        numbers = ((cpu, rows[cpu].get(level)) for cpu in rows)
+        yield from (((level, cpu), size) for cpu, index in numbers if index is not None and index in indexes)
 
 
 def _node(row: Data) -> Node:
-    memory = row.get("memory_bytes")
     return Node(
         number=_number(row["node"], CPU_LIMIT),
         cpus=CpuSet.from_list(row["cpus"]),
-        memory_bytes=None if memory is None else _number(memory),
+        memory_bytes=_number_or_none(row.get("memory_bytes")),
         distances=tuple(_number(distance) for distance in row.get("distances", ())),
         nearest=tuple(_number(node) for node in row.get("nearest", ())),
     )
@@ -150,29 +153,19 @@ def _device(row: Data) -> Device:
         raise ValueError(f"{row['device']!r} is not a device of the kind {row['kind']!r}")
     if not is_address(row["address"]):
         raise ValueError(f"{row['address']!r} is not a PCI address")
+    facts: dict[str, Any] = {name: _number_or_none(row[name]) for name in ("partition", "node", "ordinal")}
+    facts |= {name: tuple(map(clean_line, row[name])) for name in ("names", "rdma_names")}
+    for name in ("vendor", "product", "uuid", "physical", "excluded"):
+        facts[name] = clean_line(row[name] or "")
     return Device(
         kind=DeviceKind(kind),
         index=_number(whole_number(index)),
         address=row["address"],
-        partition=_number_or_none(row["partition"]),
-        pci_class=_text(row["class"]),
-        vendor=_text(row["vendor"]),
-        product=_text(row["product"]),
+        pci_class=clean_line(row["class"] or ""),
         cpus=CpuSet.from_list(row["cpus"]),
-        node=_number_or_none(row["node"]),
-        names=tuple(map(_text, row["names"])),
-        rdma_names=tuple(map(_text, row["rdma_names"])),
-        uuid=_text(row["uuid"]),
-        ordinal=_number_or_none(row["ordinal"]),
-        physical=_text(row["physical"]),
-        excluded=_text(row["excluded"]),
+        **facts,
     )
 
 
 def _number_or_none(value: object) -> int | None:
     return None if value is None else _number(value)
-
-
-def _text(value: str | None) -> str:
-    """Return a text as it may be shown in one line, "" for None."""
-    return "" if value is None else clean_line(value)
