@@ -11,25 +11,21 @@ the capacity of cores (Arm). If neither is reported, kinds are inferred: from ha
 Frequencies need a gap of 0.8: processors with equal cores let their best cores run faster, by up to 14 %.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.machine.model import CORE_KIND_NAMES, CoreKind, CoreKindName, Level, Machine
 from ompbind.record import Record
 
-STEPS = {"capacity": 0.9, "frequency": 0.8}
+_STEPS = {"capacity": 0.9, "frequency": 0.8}
 """A core below this share of the next stronger core is of another kind."""
 
-STRONGEST = 1024  # the strength of the strongest kind, as the kernel scales capacities
+_STRONGEST = 1024  # the strength of the strongest kind, as the kernel scales capacities
 
 
 class CoreTraits(Record):
-    """The facts of some cores that decide their kind; None is unknown.
-
-    `type` is the kind that the system reports. `capacity` and `frequency` are in any unit, the same for all
-    cores.
-    """
+    """The facts that decide the kind of a core; None is unknown. The system reports `type`."""
 
     cpus: CpuSet
     type: CoreKindName | None = None
@@ -40,22 +36,19 @@ class CoreTraits(Record):
 def make_kinds(machine: Machine, traits: Sequence[CoreTraits]) -> tuple[CoreKind, ...]:
     """Return the kinds of cores, strongest first; none if all cores are equal."""
     if {core.type for core in traits} == {*CORE_KIND_NAMES}:
-        return _by_name(
-            {name: [core for core in traits if core.type == name] for name in CORE_KIND_NAMES}, "type"
-        )
+        return _by_name("type", *([core for core in traits if core.type == name] for name in CORE_KIND_NAMES))
     return _by_number(traits, "capacity") or _by_topology(machine, traits) or _by_number(traits, "frequency")
 
 
-def _by_name(cores: Mapping[CoreKindName, Sequence[CoreTraits]], source: str) -> tuple[CoreKind, ...]:
+def _by_name(source: str, strong: Sequence[CoreTraits], weak: Sequence[CoreTraits]) -> tuple[CoreKind, ...]:
     """Make the kinds of named cores; efficiency cores of unknown speed count half as strong."""
-    strong, weak = (
-        max(core.capacity or core.frequency or 0 for core in cores[name]) for name in CORE_KIND_NAMES
-    )
-    share = min(1.0, weak / strong) if strong and weak else 0.5
-    strengths = (STRONGEST, round(STRONGEST * share))
+    best, other = (max(core.capacity or core.frequency or 0 for core in cores) for cores in (strong, weak))
+    share = min(1.0, other / best) if best and other else 0.5
     return tuple(
-        CoreKind(name=name, cpus=union(core.cpus for core in cores[name]), strength=strength, source=source)
-        for name, strength in zip(CORE_KIND_NAMES, strengths, strict=True)
+        CoreKind(name=name, cpus=union(core.cpus for core in cores), strength=strength, source=source)
+        for name, cores, strength in zip(
+            CORE_KIND_NAMES, (strong, weak), (_STRONGEST, round(_STRONGEST * share)), strict=True
+        )
     )
 
 
@@ -90,7 +83,7 @@ def _by_topology(machine: Machine, traits: Sequence[CoreTraits]) -> tuple[CoreKi
         and (widths[0] != {1} or 4 in shares)
         and (min(speeds[0]) > max(speeds[1]) or not all(map(all, speeds)))
     )
-    return _by_name({"performance": strong, "efficiency": weak}, "topology") if are_hybrid else ()
+    return _by_name("topology", strong, weak) if are_hybrid else ()
 
 
 def _by_number(traits: Sequence[CoreTraits], source: str) -> tuple[CoreKind, ...]:
@@ -101,7 +94,7 @@ def _by_number(traits: Sequence[CoreTraits], source: str) -> tuple[CoreKind, ...
     known = [(int(value), core) for core in traits if (value := getattr(core, source))]
     descending = sorted({value for value, _ in known}, reverse=True)
     pairs = zip(descending, [*descending[1:], 0], strict=False)  # of nothing, no pairs
-    floors = [value for value, weaker in pairs if weaker < STEPS[source] * value]
+    floors = [value for value, weaker in pairs if weaker < _STEPS[source] * value]
     if len(known) < len(traits) or len(floors) < 2:
         return ()
     gaps = [strong / weak for strong, weak in pairwise(floors)]
@@ -110,7 +103,7 @@ def _by_number(traits: Sequence[CoreTraits], source: str) -> tuple[CoreKind, ...
         CoreKind(
             name="performance" if position < performance_kinds else "efficiency",
             cpus=union(core.cpus for value, core in known if low <= value < high),
-            strength=round(STRONGEST * low / floors[0]),
+            strength=round(_STRONGEST * low / floors[0]),
             source=source,
         )
         for position, (high, low) in enumerate(pairwise([descending[0] + 1, *floors]))

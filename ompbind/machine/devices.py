@@ -4,6 +4,7 @@ A *device* is one PCI function, or a partition of a GPU that shares its PCI func
 It is *near* the CPUs from which its memory and registers are reached without crossing to another NUMA node.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
 
@@ -14,8 +15,8 @@ from ompbind.record import Record
 class DeviceKind(StrEnum):
     """What a device is for.
 
-    A display is a graphics function that no program computes on, like that of a management controller. An
-    accelerator is another computing device than a GPU: no variable exists that gives one to a rank.
+    A display is a graphics function that no program computes on. An accelerator is another computing device
+    than a GPU: no variable exists that gives one to a rank.
     """
 
     GPU = "gpu"
@@ -73,9 +74,9 @@ class Device(Record):
 def is_address(text: str) -> bool:
     """Return whether a text is the address of a PCI function, like "0000:06:00.0" or "10000000:06:00.0"."""
     head, _, function = text.rpartition(".")
-    domain, *rest = head.split(":")
-    has_shape = 4 <= len(domain) <= 8 and [len(part) for part in (*rest, function)] == [2, 2, 1]
-    return has_shape and all(map(is_hexadecimal, (domain, *rest, function)))
+    parts = (*head.split(":"), function)
+    first, *others = map(len, parts)
+    return 4 <= first <= 8 and others == [2, 2, 1] and all(map(is_hexadecimal, parts))
 
 
 def is_hexadecimal(text: str) -> bool:
@@ -89,28 +90,26 @@ def number_devices(found: Iterable[Device]) -> tuple[Device, ...]:
     Device order is the vendor's own order where it is known, else the order of PCI addresses. Vendors follow
     each other by their first address. A UUID that several devices have is dropped: it identifies none.
     """
-    devices = sorted(found, key=_by_address)
-    vendors = {device.vendor: number for number, device in reversed(list(enumerate(devices)))}
-    devices.sort(key=lambda device: (vendors[device.vendor], device.ordinal is None, device.ordinal or 0))
-    uuids = [device.uuid for device in devices if device.uuid]
-    numbers = dict.fromkeys(DeviceKind, 0)
+    devices = list(sort_by_address(found))
+    vendors = list(dict.fromkeys(device.vendor for device in devices))
+    devices.sort(key=lambda each: (vendors.index(each.vendor), each.ordinal is None, each.ordinal or 0))
+    uuids = Counter(device.uuid for device in devices)
     numbered = []
-    for device in sorted(devices, key=lambda device: list(DeviceKind).index(device.kind)):
-        uuid = device.uuid if uuids.count(device.uuid) == 1 else ""
-        numbered.append(device.replace(index=numbers[device.kind], uuid=uuid))
-        numbers[device.kind] += 1
+    for kind in DeviceKind:
+        for index, device in enumerate(device for device in devices if device.kind is kind):
+            uuid = device.uuid if uuids[device.uuid] == 1 else ""
+            numbered.append(device.replace(index=index, uuid=uuid))
     return tuple(numbered)
 
 
 def sort_by_address(devices: Iterable[Device]) -> tuple[Device, ...]:
     """Return devices in the order of their PCI addresses, and of their partitions."""
-    return tuple(sorted(devices, key=_by_address))
 
+    def key(device: Device) -> tuple[list[int], int]:
+        numbers = device.address.replace(".", ":").split(":")
+        return [int(number, 16) for number in numbers], -1 if device.partition is None else device.partition
 
-def _by_address(device: Device) -> tuple[tuple[int, ...], int]:
-    """Sort by PCI address: domain, bus, device and function are hexadecimal numbers."""
-    parts = device.address.replace(".", ":").split(":")
-    return tuple(int(part, 16) for part in parts), -1 if device.partition is None else device.partition
+    return tuple(sorted(devices, key=key))
 
 
 NVIDIA, AMD, INTEL = "10de", "1002", "8086"
@@ -139,8 +138,7 @@ def find_kind(
 ) -> DeviceKind | None:
     """Return the kind of a PCI function; None if it is no device that ompbind knows.
 
-    `pci_class` and `vendor` have 4 hexadecimal digits in lower case. `names` are what drivers call it.
-    `is_driven` says that a driver for computing uses it, although none of its names shows that.
+    `is_driven` says that a driver for computing uses it, although none of its `names` shows that.
     """
     base = pci_class[:2]
     if base == _NETWORK or pci_class == _INFINIBAND:

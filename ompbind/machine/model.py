@@ -45,10 +45,7 @@ class Level(StrEnum):
 
 
 class Domain(Record):
-    """One domain: its level, its logical number among the domains of this level, its CPUs, its OS number.
-
-    `size_bytes` is the size of a cache, None if it is unknown or was not read.
-    """
+    """One domain; `index` is its logical number at its level, `size_bytes` the known size of a cache."""
 
     level: Level
     index: int
@@ -76,23 +73,17 @@ class Node(Record):
     distances: tuple[int, ...] = ()
     nearest: tuple[int, ...] = ()
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether the node has CPUs and memory; a node with an unknown amount of memory has some."""
-        return bool(self.cpus) and self.memory_bytes != 0
-
 
 CoreKindName: TypeAlias = Literal["performance", "efficiency"]
-"""The names of `--core-kind` for the fast and the economical cores of a hybrid processor."""
-
 CORE_KIND_NAMES: tuple[CoreKindName, ...] = ("performance", "efficiency")
+"""The names of `--core-kind` for the fast and the economical cores of a hybrid processor."""
 
 
 class CoreKind(Record):
     """Cores of a hybrid processor with equal performance; `strength` is relative, 1024 for the fastest.
 
     Several kinds may have one name: both the big and the middle cores of a phone are for performance.
-    `source` distinguishes the kinds: "type" (cpu_core), "capacity" (cpu_capacity), "topology", "frequency".
+    `source` is what distinguishes the kinds: "type", "capacity", "topology" or "frequency".
     """
 
     name: CoreKindName
@@ -107,10 +98,8 @@ class CoreKind(Record):
 
 
 KIND: Literal["kind"] = "kind"
-"""The column of a table with the kinds of cores."""
-
 Column: TypeAlias = Level | Literal["kind"]
-"""A column of a table: a level, or the kinds of cores."""
+"""A column of a table: the domains of a level, or the kinds of cores."""
 
 
 class Table:
@@ -240,7 +229,7 @@ class Machine(Record):
 
     @property
     def default_cpus(self) -> CpuSet:
-        """The CPUs that are used without a mask: allowed and not excluded by default."""
+        """The CPUs that are used without a mask."""
         return self.allowed - self.excluded_by_default
 
     def cpus_of_kind(self, name: CoreKindName | Literal["all"]) -> CpuSet:
@@ -251,9 +240,6 @@ class Machine(Record):
             return self.online if name == "performance" else EMPTY
         return union(kind.cpus for kind in self.kinds if kind.name == name)
 
-
-PARTIALLY_OVERLAP = "partially overlap"
-"""What remarks say of domains that are not nested; plans of such machines are explained differently."""
 
 MAX_CPUS, MAX_NODES = 1 << 13, 1 << 10
 """Online CPUs and NUMA nodes of a machine at most, as in Linux (NR_CPUS, MAX_NUMNODES)."""
@@ -287,21 +273,20 @@ def make_domains(online: CpuSet, partitions: Mapping[Level, Partition]) -> tuple
     by its own first CPU.
     """
     kept = {level: _make_disjoint(online, parts) for level, parts in partitions.items()}
-    cores = kept.get(Level.CORE, [])
-    without_core = online - union(cpus for _, cpus in cores)
-    kept[Level.CORE] = [*cores, *((None, CpuSet((cpu,))) for cpu in without_core)]
+    cores = kept.setdefault(Level.CORE, [])
+    cores += [(None, CpuSet((cpu,))) for cpu in online - union(cpus for _, cpus in cores)]
     widths = {level: max(len(cpus) for _, cpus in parts) for level, parts in kept.items() if parts}
     by_width = sorted(widths, key=lambda level: (-widths[level], len(kept[level]), list(Level).index(level)))
     domains: list[Domain] = []
     outer: list[dict[int, int]] = []  # for each wider level, the first CPU of the domain of each CPU
     for level in by_width:
         firsts = [cpus.first for _, cpus in kept[level]]
-        paths = [tuple(first_by_cpu.get(first, first) for first_by_cpu in outer) for first in firsts]
-        ranked = sorted(zip(paths, firsts, kept[level], strict=True), key=lambda entry: entry[:2])
-        for index, (_, _, (os_id, cpus)) in enumerate(ranked):
+        paths = [(*(first_of.get(first, first) for first_of in outer), first) for first in firsts]
+        ranked = sorted(zip(paths, kept[level], strict=True), key=lambda pair: pair[0])
+        for index, (_, (os_id, cpus)) in enumerate(ranked):
             domains.append(Domain(level=level, index=index, cpus=cpus, os_id=os_id))
         if level is not by_width[-1]:
-            outer.append({cpu: first for _, first, (_, cpus) in ranked for cpu in cpus})
+            outer.append({cpu: path[-1] for path, (_, cpus) in ranked for cpu in cpus})
     return tuple(domains)
 
 
@@ -311,15 +296,10 @@ def drop_repeated(partitions: Mapping[Level, Partition], nodes: Iterable[Node]) 
     Drops a die of one CPU or of a whole package, and all clusters if they are equal to another level.
     """
     levels = {**partitions, Level.NODE: make_node_partition(nodes)}
-    shapes = {level: frozenset(cpus for _, cpus in sets) for level, sets in levels.items()}
-    packages = shapes.get(Level.PACKAGE, frozenset())
-    dies = [
-        (number, cpus)
-        for number, cpus in partitions.get(Level.DIE, [])
-        if len(cpus) > 1 and cpus not in packages
-    ]
-    clusters = shapes.pop(Level.CLUSTER, frozenset())
-    kept = partitions.get(Level.CLUSTER, []) if clusters not in shapes.values() else []
+    shapes = {level: {cpus for _, cpus in sets} for level, sets in levels.items()}
+    packages, clusters = shapes.get(Level.PACKAGE, set()), shapes.pop(Level.CLUSTER, set())
+    dies = [die for die in partitions.get(Level.DIE, []) if len(die[1]) > 1 and die[1] not in packages]
+    kept = [] if clusters in shapes.values() else partitions.get(Level.CLUSTER, [])
     return {**partitions, Level.DIE: dies, Level.CLUSTER: kept}
 
 
@@ -344,7 +324,7 @@ def _find_inconsistencies(machine: Machine) -> Iterator[str]:
         pairs = ((owners[wide].get(inner.cpus.first, inner), inner) for inner in sets[narrow])
         crossing = ((a, b) for a, b in pairs if not (a.cpus <= b.cpus or b.cpus <= a.cpus))
         for outer, inner in islice(crossing, 1):  # one pair of two levels is enough
-            yield f"{outer.title} and {inner.title} {PARTIALLY_OVERLAP}"
+            yield f"{outer.title} and {inner.title} partially overlap"
 
 
 def render_gpu_remark(numbers: Iterable[int]) -> str:

@@ -16,10 +16,7 @@ Distances = Mapping[tuple[int, int], int]
 
 
 class NumaMemory(Record):
-    """One memory: the number of its node, and the CPUs that it is local to.
-
-    `is_special`: it is not DRAM (high-bandwidth, persistent); CPUs then belong to other memory first.
-    """
+    """The memory of a node. CPUs belong last to memory that `is_special`: high-bandwidth or persistent."""
 
     number: int
     locality: CpuSet
@@ -45,14 +42,10 @@ def make_nodes(memories: Sequence[NumaMemory], online: CpuSet, distances: Distan
     with_cpus = CpuSet(number for number in unique if cpus[number])
     nodes, initiators = [], {}
     for number, memory in unique.items():
-        row = [distances[number, other] for other in unique if (number, other) in distances]
-        node = Node(
-            number=number,
-            cpus=cpus[number],
-            memory_bytes=memory.memory_bytes,
-            distances=tuple(row) if len(row) == len(unique) else (),
-        )
-        nodes.append(node)
+        row = tuple(distances[number, other] for other in unique if (number, other) in distances)
+        row = row if len(row) == len(unique) else ()
+        size = memory.memory_bytes
+        nodes.append(Node(number=number, cpus=cpus[number], memory_bytes=size, distances=row))
         local = CpuSet(other for other in unique if not cpus[other].isdisjoint(memory.locality))
         initiators[number] = EMPTY if local == with_cpus and len(local) > 1 else local  # all: none is closest
     return add_nearest_nodes(nodes, initiators)
@@ -66,7 +59,7 @@ def add_nearest_nodes(nodes: Sequence[Node], initiators: Mapping[int, CpuSet]) -
     """
     found = []
     for node in nodes:
-        if not node.is_complete:
+        if not node.cpus or node.memory_bytes == 0:  # an unknown amount of memory is some memory
             able = [other.number for other in nodes if (other.memory_bytes if node.cpus else other.cpus)]
             reported = initiators.get(node.number, EMPTY)
             near = tuple(number for number in able if number in reported)

@@ -11,7 +11,9 @@ and of all its ancestors are read, innermost first: the first cpuset counts, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from ompbind.cpuset import CpuSet
 from ompbind.machine.read.root import Root, whole_number
@@ -24,9 +26,8 @@ _CONTROLLERS_BY_TYPE = {"cgroup": set[str](), "cgroup2": {""}, "cpuset": {"cpuse
 class CgroupLimits(Record):
     """The limits of a process by its cgroups; None is no limit.
 
-    `cpuset` are the CPUs that its cpuset allows, and `directory` is the directory of that cpuset, "" if there
-    is none. `mems` are the NUMA nodes. In an `isolated` partition, the kernel does not balance load between
-    these CPUs. `quota` is its CPU time in CPUs.
+    `directory` is the directory of its `cpuset`, "" if there is none. `mems` are NUMA nodes. In an `isolated`
+    partition, the kernel does not balance load between CPUs. `quota` is CPU time in CPUs.
     """
 
     cpuset: CpuSet | None = None
@@ -100,18 +101,20 @@ def read_oom_kills(root: Root) -> int | None:
     """
     paths = dict(_read_paths(root))
     for mount in _read_mounts(root):
-        if "" in mount[0]:
-            files = [f"{directory}/memory.events" for directory in _list_directories(mount, paths.get(""))]
-        else:
-            own = paths.get("memory") if "memory" in mount[0] else None
-            files = [f"{directory}/memory.oom_control" for directory in _list_directories(mount, own)][:1]
-        for file in files:
-            text = root.read(file)
-            if text is not None:  # kernels before 4.13 have no line "oom_kill"
-                pairs = (line.split() for line in text.splitlines())
-                counts = (pair[1] for pair in pairs if len(pair) == 2 and pair[0] == "oom_kill")
-                return whole_number(next(counts, None))
+        controller, name = ("", "memory.events") if "" in mount[0] else ("memory", "memory.oom_control")
+        path = paths.get(controller) if controller in mount[0] else None
+        for directory in islice(_list_directories(mount, path), 1 if controller else None):
+            counts = _read_counts(root, f"{directory}/{name}")
+            if counts is not None:
+                return counts.get("oom_kill")
     return None
+
+
+def _read_counts(root: Root, path: str) -> dict[str, int | None] | None:
+    """Read a file with lines "name number"; None if it is absent."""
+    text = root.read(path)
+    pairs = (line.split() for line in (text or "").splitlines())
+    return None if text is None else {pair[0]: whole_number(pair[1]) for pair in pairs if len(pair) == 2}
 
 
 def _read_paths(root: Root, process: str = "self") -> Iterator[tuple[str, str]]:
@@ -186,9 +189,8 @@ def _read_cpuset(root: Root, directory: str, kind: str) -> CpuSet | None:
 class Throttling(Record):
     """How often and for how long the CPU quotas of a cgroup and of its ancestors have throttled it.
 
-    A quota counts its periods while threads run: there were `periods`, and the cgroup was throttled in
-    `throttled_periods` of them. `throttled_s` is in seconds, summed over CPUs. `cgroup` is the directory of
-    the cgroup, without the first slash.
+    A quota counts its periods while threads run. `throttled_s` is summed over CPUs. `cgroup` is the directory
+    of the cgroup, without the first slash.
     """
 
     cgroup: str
@@ -197,10 +199,9 @@ class Throttling(Record):
     throttled_s: float = 0.0
 
     def __str__(self) -> str:
-        periods = f"{self.throttled_periods} of {self.periods} periods"
-        few = self.throttled_s < 0.1
-        time = f"{self.throttled_s * 1000:.1f} ms" if few else f"{self.throttled_s:.2f} s"
-        return f"{periods} ({time}, summed over CPUs)"
+        seconds = self.throttled_s
+        time = f"{seconds * 1000:.1f} ms" if seconds < 0.1 else f"{seconds:.2f} s"
+        return f"{self.throttled_periods} of {self.periods} periods ({time}, summed over CPUs)"
 
     def since(self, before: Throttling) -> Throttling:
         """Return what was counted since an earlier reading of the same cgroup."""
@@ -214,23 +215,19 @@ class Throttling(Record):
 def read_throttling(root: Root, process: str = "self") -> Throttling | None:
     """Return how the CPU quotas of a process's cgroup and of its ancestors have throttled it.
 
-    `process` is its PID. Counted since the cgroups were created, and summed over quotas; most processes have
-    one quota at most. None if no cgroup counts periods.
+    Counted since the cgroups were created, and summed over quotas. None if no cgroup counts periods.
     """
-    innermost, found = "", list[Mapping[str, int]]()
+    innermost, sums = "", Counter[str]()
     for directory in read_directories(root, process, controllers=frozenset(("", "cpu"))):
-        pairs = (line.split() for line in (root.read(f"{directory}/cpu.stat") or "").splitlines())
-        counts = {pair[0]: whole_number(pair[1]) or 0 for pair in pairs if len(pair) == 2}
+        counts = _read_counts(root, f"{directory}/cpu.stat") or {}
         if "nr_periods" in counts:
             innermost = innermost or directory
-            found.append(counts)
-    if not found:
+            sums.update({name: number or 0 for name, number in counts.items()})
+    if not innermost:
         return None
     return Throttling(
         cgroup=innermost,
-        periods=sum(counts["nr_periods"] for counts in found),
-        throttled_periods=sum(counts.get("nr_throttled", 0) for counts in found),
-        throttled_s=sum(  # in µs in version 2, in ns in version 1
-            counts.get("throttled_usec", 0) / 1e6 + counts.get("throttled_time", 0) / 1e9 for counts in found
-        ),
+        periods=sums["nr_periods"],
+        throttled_periods=sums["nr_throttled"],
+        throttled_s=sums["throttled_usec"] / 1e6 + sums["throttled_time"] / 1e9,  # of version 2, of version 1
     )

@@ -25,7 +25,6 @@ from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MachineError
 from ompbind.machine.core_kinds import CoreTraits, make_kinds
 from ompbind.machine.model import (
-    PARTIALLY_OVERLAP,
     CoreKind,
     CoreKindName,
     Domain,
@@ -113,7 +112,7 @@ def read_domains(root: Root, online: CpuSet) -> tuple[dict[Level, Partition], li
     clusters = parts[Level.CLUSTER]
     owner = {cpu: cpus for _, cpus in parts[Level.PACKAGE] for cpu in cpus} if clusters else {}
     if any(not cpus <= owner.get(cpus.first, cpus) for _, cpus in clusters):
-        remarks.append(f"packages {PARTIALLY_OVERLAP} clusters: physical_package_id is used instead")
+        remarks.append("packages partially overlap clusters: physical_package_id is used instead")
         parts[Level.PACKAGE] = []
     parts[Level.PACKAGE] = parts[Level.PACKAGE] or _group_by_package_id(root, online)
     return parts, remarks

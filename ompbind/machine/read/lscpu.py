@@ -27,10 +27,10 @@ _GROUPED: Mapping[Level, tuple[str, ...]] = {
     Level.L2: ("socket", "l2"),
     Level.L3: ("socket", "l3"),
 }
-"""The columns that identify a domain of each level.
+"""The columns that identify a domain of each level: a number may be unique only within its outer domain."""
 
-All outer columns are included, because a number may be unique only within its outer domain.
-"""
+_OS_NUMBERS = ("drawer", "book", "socket", "node")
+"""The columns with OS numbers; lscpu counts the others itself."""
 
 
 def repair_json(text: str) -> str:
@@ -91,15 +91,15 @@ def _from_table(rows: Sequence[Row], source: str) -> Machine:
         nodes=_make_nodes(by_node, online),
         remarks=tuple(remarks),
     ).with_domains(parts)
-    cores = [core.cpus for core in machine.at(Level.CORE)]
-    traits = [CoreTraits(cpus=core, frequency=_frequency(rows_online[core.first])) for core in cores]
+    frequencies = ((cpus, _frequency(rows_online[cpus.first])) for cpus in machine.table.cores)
+    traits = [CoreTraits(cpus=cpus, frequency=frequency) for cpus, frequency in frequencies]
     return machine.replace(kinds=make_kinds(machine, traits))
 
 
 def _make_nodes(by_number: Mapping[int, CpuSet], online: CpuSet) -> tuple[Node, ...]:
     """Make nodes in the order of their numbers; without any, all CPUs are node 0."""
-    cpus_by_node = by_number or {0: online}
-    return tuple(Node(number=number, cpus=cpus_by_node[number]) for number in sorted(cpus_by_node))
+    pairs = sorted((by_number or {0: online}).items(), key=lambda pair: pair[0])
+    return tuple(Node(number=number, cpus=cpus) for number, cpus in pairs)
 
 
 def _is_online(row: Row) -> bool:
@@ -123,9 +123,8 @@ def _group_cpus(rows: Mapping[int, Row], columns: tuple[str, ...]) -> Partition:
 def _group_cores(rows: Mapping[int, Row], source: str) -> Partition:
     """Group CPUs into cores by the number of the core, or also by the L1 cache if these numbers repeat.
 
-    On processors with clusters, lscpu restarts the numbers of cores in each cluster. CPUs of one core have
-    the same highest frequency, so different frequencies in a group show that its number repeats. L1 caches
-    are not used otherwise, because virtual machines report wrong ones.
+    On processors with clusters, lscpu restarts the numbers of cores in each cluster: then CPUs with one
+    number differ in frequency. L1 caches are not used otherwise, because virtual machines report wrong ones.
     """
     columns = ("drawer", "book", "socket", "core")
     by_number = _group_cpus(rows, columns)
@@ -135,10 +134,6 @@ def _group_cores(rows: Mapping[int, Row], source: str) -> Partition:
         message = f"the core numbers in {source} repeat, and it has no L1 caches"
         raise MachineError(message, hint="record sys/ and proc/ instead")
     return _group_cpus(rows, ("l1d", *columns))
-
-
-_OS_NUMBERS = ("drawer", "book", "socket", "node")
-"""The columns with OS numbers; lscpu counts the others itself."""
 
 
 def _frequency(row: Row) -> int | None:

@@ -119,7 +119,7 @@ def _check_step(word: str, level: Level | str | None, number: int, outer: Set[Le
 
 
 def _parse_attributes(text: str | None, name: str, size_bytes: int) -> tuple[int, str]:
-    """Parse "memory=4GB indexes=1,0" into (bytes, indexes); the bytes are those of `name`, or `size_bytes`."""
+    """Parse "memory=4GB indexes=1,0" into (bytes, indexes); without `name`, `size_bytes` are the bytes."""
     pairs = {}
     for word in (text or "").split():
         key, _, value = word.partition("=")
