@@ -6,40 +6,6 @@ imports nothing else: each name is imported when it is first used. `__init__.pyi
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Bind",
-    "CpuSet",
-    "LaunchError",
-    "Level",
-    "Machine",
-    "MachineError",
-    "Mask",
-    "MaskError",
-    "MemoryMode",
-    "OmpRuntime",
-    "OmpbindError",
-    "Placement",
-    "Plan",
-    "PlanError",
-    "ProcBind",
-    "ProcessBinding",
-    "Request",
-    "RequestError",
-    "Sharing",
-    "Workload",
-    "__version__",
-    "bind_process",
-    "make_environment",
-    "make_plan",
-    "parse_mask",
-    "placed",
-    "read_compat",
-    "read_machine",
-    "read_occupied",
-    "read_workload",
-    "unbind",
-]
-
 _HOMES = {
     "cpuset": "CpuSet",
     "errors": "LaunchError MachineError MaskError OmpbindError PlanError RequestError",
@@ -56,7 +22,9 @@ _HOMES = {
     "programs.command": "Workload read_workload",
     "registry.registry": "read_occupied",
 }
-"""Module → the names above that it defines."""
+"""Module → the names that it defines."""
+
+__all__ = sorted(("__version__", *" ".join(_HOMES.values()).split()))
 
 
 def __getattr__(name: str) -> object:

@@ -14,22 +14,13 @@ def start() -> None:
     gc.disable()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it stays ignored (nohup)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    if os.getpid() == 1:
-        _exit_by_signals()
+    if os.getpid() == 1:  # for process 1 of a container the kernel has no default actions
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+            if signal.getsignal(number) == signal.SIG_DFL:
+                signal.signal(number, lambda number, _: os._exit(128 + number))
     from ompbind.cli.main import main  # noqa: PLC0415 - only now an interrupt is handled
 
     main()
-
-
-def _exit_by_signals() -> None:
-    """Handle signals that stop a process: for process 1 of a container the kernel has no default actions."""
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
-        if signal.getsignal(number) == signal.SIG_DFL:
-            signal.signal(number, _exit_by_signal)
-
-
-def _exit_by_signal(number: int, frame: object) -> None:
-    os._exit(128 + number)
 
 
 if __name__ == "__main__":

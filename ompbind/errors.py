@@ -34,11 +34,7 @@ class OmpbindError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Let `pickle` copy all attributes, because pools of processes send the errors of their workers."""
-        return _make_bare_error, (type(self), self.args), self.__dict__
-
-
-def _make_bare_error(kind: type[OmpbindError], args: tuple[object, ...]) -> OmpbindError:
-    return kind.__new__(kind, *args)
+        return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
 class RequestError(OmpbindError):

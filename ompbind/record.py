@@ -9,7 +9,7 @@ measures both).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self, dataclass_transform
 
 _set = object.__setattr__
@@ -56,7 +56,8 @@ class Record(metaclass=_RecordType):
         if values.keys() != kind.field_set:
             values = {**kind.defaults, **values}
             if values.keys() != kind.field_set:
-                raise TypeError(_describe_wrong_names(kind, values))
+                wrong = kind.field_set ^ values.keys()
+                raise TypeError(f"{kind.__name__}: missing or unknown: {', '.join(sorted(wrong))}")
         for name, value in values.items():
             _set(self, name, value)
         self.check()
@@ -89,15 +90,4 @@ class Record(metaclass=_RecordType):
         return f"{type(self).__name__}({inside})"
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return _restore, (type(self), self.as_dict())
-
-
-def _restore(kind: type[Record], values: dict[str, Any]) -> Record:
-    return kind(**values)
-
-
-def _describe_wrong_names(kind: _RecordType, values: Mapping[str, Any]) -> str:
-    missing = [name for name in kind.fields if name not in values]
-    unknown = [name for name in values if name not in kind.field_set]
-    error = f"missing {', '.join(missing)}" if missing else f"unknown {', '.join(unknown)}"
-    return f"{kind.__name__}: {error}"
+        return partial(type(self), **self.as_dict()), ()

@@ -31,12 +31,12 @@ _parse_mask = lru_cache(CpuSet.from_list)  # thousands of threads have the same 
 
 
 class ThreadState(Record):
-    """One thread, from /proc/PID/task/TID/stat and status.
+    """One thread.
 
     `cpus` is its affinity mask, `state` a letter as in `ps`. `cpu` is the CPU it last ran on, `policy` its
-    scheduling policy ("other", "fifo", …), `busy_s` its CPU time so far in seconds; these three are None if
-    only affinity masks were read. `delay_s` is the time so far in which it was runnable and waited for a CPU,
-    from task/TID/schedstat; None if the kernel does not count it.
+    scheduling policy ("other", "fifo", …), `busy_s` its CPU time so far; these three are None if only
+    affinity masks were read. `delay_s` is the time so far in which it was runnable and waited for a CPU,
+    None if the kernel does not count it.
     """
 
     tid: int
@@ -148,7 +148,6 @@ def _read_threads(directory: int) -> Iterator[ThreadState]:
 
 
 def _read_thread(tid: int, task: int) -> ThreadState | None:
-    """Read a thread; None if it has exited."""
     try:
         stat = parse_stat(read_file(f"{tid}/stat", task))
         status = read_file(f"{tid}/status", task).decode("utf-8", "replace")

@@ -43,10 +43,7 @@ def read_file(path: str, directory: int | None = None) -> bytes:
 
 
 def is_proc_of_pid_namespace() -> bool:
-    """Return whether /proc is mounted and shows the PIDs of this process's PID namespace.
-
-    In a container that sees the /proc of its host, the PID of a rank names another process there.
-    """
+    """Return whether /proc is mounted and shows the PIDs of this process's PID namespace."""
     try:
         return os.readlink("/proc/self") == str(os.getpid())
     except OSError:
@@ -126,9 +123,9 @@ def read_children() -> set[int] | None:
 
 
 def read_environ(pid: int | str) -> dict[str, str] | None:
-    """Read /proc/PID/environ: the variables that a process was executed with.
+    """Read the variables that a process was executed with; {} if this user may not read them.
 
-    {} if this user may not read them. None if the file is empty, as while a process executes a command.
+    None if the file is empty, as while a process executes a command.
     """
     data = read_if_allowed(pid, "environ")
     return None if data == b"" else parse_environ(data or b"")
@@ -177,10 +174,9 @@ def read_mapped_files(pid: int | str, keep: Callable[[str], bool]) -> tuple[str,
 
 
 def read_memory_map(pid: int) -> MemoryMap | None:
-    """Read /proc/PID/numa_maps of a process, or of a thread by its TID.
+    """Read /proc/PID/numa_maps of a process, which takes a moment for large processes.
 
-    The kernel walks all pages, which takes a moment for large processes. None if the process does not exist,
-    if it belongs to another user, or if the kernel has no NUMA support.
+    None if the process does not exist or belongs to another user, or if the kernel has no NUMA support.
     """
     data = read_if_allowed(pid, "numa_maps")
     return None if data is None else parse_numa_maps(data.decode("utf-8", "replace"))

@@ -36,12 +36,8 @@ from ompbind.text import clean_line, clean_name
 HEAD = "ompbind-run 2"
 """The first line of every claim, with the version of the format, and of the plans that ranks agree on."""
 
-TEXT_LIMIT = 1 << 17
-"""The longest text, in bytes: what a rank on every CPU of the largest machine needs."""
-
-RANKS_LIMIT = MAX_CPUS
-"""The most ranks that are listed: one for each CPU of the largest machine."""
-
+TEXT_LIMIT = 1 << 17  # bytes of a claim: what a rank on every CPU of the largest machine needs
+RANKS_LIMIT = MAX_CPUS  # ranks that are listed: one for each CPU of the largest machine
 FILES_LIMIT = 10_000  # files with names of claims; more are an attack or a mistake
 ENTRIES_LIMIT = 1 << 18  # files of any name in the directory
 USER_CLAIMS_LIMIT = 1024  # claims of another user that are read
@@ -144,10 +140,7 @@ def list_claims(handle: int, suffixes: tuple[str, ...] = CLAIM_SUFFIXES) -> froz
 
 
 class ClaimList(Record):
-    """The live runs of a directory, oldest first, and the claims that do not count: (file name, why).
-
-    `names` are the files of the runs, in the same order.
-    """
+    """The live runs of a directory, oldest first, their files, and the claims that do not count, with why."""
 
     runs: tuple[LiveRun, ...] = ()
     names: tuple[str, ...] = ()
@@ -249,7 +242,7 @@ class Claim:
         os.set_inheritable(self._file, True)
 
     def publish_restarts(self, count: int) -> None:
-        """Publish how often ranks of the run were restarted; does nothing on an error, as on a full disk."""
+        """Publish how often ranks of the run were restarted."""
         self._publish("\nrestarts ", _render_restarts(count))
 
     def publish_exit(self, code: int) -> None:
@@ -257,7 +250,7 @@ class Claim:
         self._publish("\nexit ", f"{code:0{len(_NO_EXIT)}d}")
 
     def _publish(self, start: str, value: str) -> None:
-        with suppress(OSError):
+        with suppress(OSError):  # as on a full disk
             text = os.pread(self._file, TEXT_LIMIT, 0)
             os.pwrite(self._file, value.encode(), text.index(start.encode()) + len(start))
 
@@ -268,8 +261,7 @@ class Claim:
             os.close(self._file)
 
 
-_DESCRIPTORS = (700, 240, 60, 20, 3)
-"""Preferred descriptors for the claim, or the next free ones: scripts use low numbers (`exec 3>log`)."""
+_DESCRIPTORS = (700, 240, 60, 20, 3)  # preferred for the claim: scripts use low numbers (`exec 3>log`)
 
 
 def write_claim(run: LiveRun, handle: int, directory: str, suffix: str = CLAIM_SUFFIX) -> Claim:

@@ -63,8 +63,7 @@ DIRECTORY_VARIABLE = "OMPBIND_RUNTIME_DIR"
 DIRECTORIES = ("/dev/shm", "/run/lock", "/tmp")
 """Claims are in the first of these directories that all users can write to: all users choose the same."""
 
-LOCK_TIMEOUT_S = 10.0
-"""Seconds to wait for the lock of the directory; planning takes milliseconds."""
+LOCK_TIMEOUT_S = 10.0  # for the lock of the directory; planning takes milliseconds
 
 _STRICT = (Sharing.AVOID, Sharing.EXCLUSIVE)
 """The *strict* modes: a run fails if it cannot read the claims of others or write its own claim."""
@@ -73,11 +72,11 @@ _STRICT = (Sharing.AVOID, Sharing.EXCLUSIVE)
 def make_run_identity(run_id: str) -> RunIdentity:
     """Return the identity of this process for other runs."""
     return RunIdentity(
-        run_id=run_id,
+        run_id=clean_name(run_id),
         pid=os.getpid(),
         uid=os.geteuid(),
         started=int(time.time()),
-        parent_run_id=os.environ.get(OMPBIND_RUN_ID, ""),
+        parent_run_id=clean_name(os.environ.get(OMPBIND_RUN_ID, "")),
         pid_space=read_pid_namespace(),
     )
 
@@ -115,16 +114,8 @@ def make_division(plan: Plan) -> str:
 
 def _make_run(identity: RunIdentity) -> LiveRun:
     """Return a run that claims no CPUs."""
-    return LiveRun(
-        run_id=clean_name(identity.run_id),
-        pid=identity.pid,
-        uid=identity.uid,
-        started=identity.started,
-        ranks=(),
-        claimed=EMPTY,
-        parent_run_id=clean_name(identity.parent_run_id),
-        pid_space=identity.pid_space,
-    )
+    names = ("run_id", "pid", "uid", "started", "parent_run_id", "pid_space")
+    return LiveRun(ranks=(), claimed=EMPTY, **{name: getattr(identity, name) for name in names})
 
 
 class Registry:
