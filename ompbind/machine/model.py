@@ -304,7 +304,6 @@ def drop_repeated(partitions: Mapping[Level, Partition], nodes: Iterable[Node]) 
 
 
 def _make_disjoint(online: CpuSet, parts: Partition) -> Partition:
-    """Return disjoint, non-empty domains of online CPUs."""
     kept: Partition = []
     free = online
     for os_id, cpus in parts:

@@ -181,7 +181,6 @@ def read_claims(handle: int, names: Collection[str], *, with_ranks: bool = True)
 
 
 def _check_file(status: os.stat_result) -> None:
-    """Raise OSError unless a file may be a claim."""
     reasons = {
         "not a regular file": not stat.S_ISREG(status.st_mode),
         "a file with several names": status.st_nlink != 1,
@@ -197,16 +196,14 @@ _NEW_NAME = rf"{_PREFIX}\d+-\d+-[0-9a-f]{{8}}{re.escape(NEW_SUFFIX)}"
 
 
 def _read_claim(name: str, handle: int) -> tuple[str | None, int]:
-    """Return the text of a claim, None if it is stale, and its owner; raises OSError.
-
-    A stale claim is removed if it is this user's: other files may only have such a name.
-    """
+    """Return the text of a claim, None if stale, and its owner; a stale claim of this user is removed."""
     file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=handle)
     try:
         is_stale, uid = try_lock(file, fcntl.LOCK_SH), os.fstat(file).st_uid
         text = os.read(file, TEXT_LIMIT).decode("utf-8", "replace")
         if not is_stale:
             return text, uid
+        # other files may only have such a name
         if uid == os.geteuid() and (text.startswith(HEAD) or re.fullmatch(_NEW_NAME, name)):
             _remove(name, handle)
         return None, uid

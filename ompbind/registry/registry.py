@@ -113,7 +113,6 @@ def make_division(plan: Plan) -> str:
 
 
 def _make_run(identity: RunIdentity) -> LiveRun:
-    """Return a run that claims no CPUs."""
     names = ("run_id", "pid", "uid", "started", "parent_run_id", "pid_space")
     return LiveRun(ranks=(), claimed=EMPTY, **{name: getattr(identity, name) for name in names})
 
@@ -221,8 +220,7 @@ class Registry:
         give_up_at = time.monotonic() + LOCK_TIMEOUT_S
         while not try_lock(self._handle, fcntl.LOCK_EX):
             if time.monotonic() >= give_up_at:
-                status = os.fstat(self._handle)
-                pid = read_lock_holder(status)
+                pid = read_lock_holder(os.fstat(self._handle))
                 owner = read_owner(pid) if pid else None
                 who = "another process" if owner is None else f"process {pid} of user {read_user(owner)}"
                 text = f"{who} has kept {self._directory} locked for {LOCK_TIMEOUT_S:g} s"

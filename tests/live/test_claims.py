@@ -30,7 +30,7 @@ from tests.live.conftest import (
     two_cpus,
     wait_until,
 )
-from tests.live.other_user import NOBODY, finish, fork_with_pipe, start_as_nobody
+from tests.live.other_user import NOBODY, call_as_nobody, finish, start_as_nobody
 from tests.long import rounds
 from tests.machines import Shape, make_machine
 
@@ -126,29 +126,6 @@ def claim_plan(machine, request, me):
     with Registry(request.sharing, me) as registry:
         plan = make_plan(machine, request, registry.occupied)
         return plan, registry.register(plan)
-
-
-def claim_one(pipe, cores):
-    """Claim one core at the same moment as other processes, send it, and keep it until the next message."""
-    machine = make_machine(Shape(cores=cores))
-    pipe.recv()
-    request = Request(ranks=1, strategy="cores", sharing=Sharing.AVOID)
-    plan, claim = claim_plan(machine, request, make_run_identity(f"run-{os.getpid()}"))
-    pipe.send(str(plan.placements[0].cpuset))
-    assert claim
-    pipe.recv()
-
-
-def test_many_simultaneous_runs_get_different_cores():
-    many = 24
-    started = [fork_with_pipe(claim_one, many) for _ in range(many)]
-    for pipe, _ in started:
-        pipe.send(None)
-    assert all(pipe.poll(60) for pipe, _ in started)
-    got = [pipe.recv() for pipe, _ in started]
-    for pipe, process in started:
-        finish(pipe, process)
-    assert sorted(got, key=int) == [str(cpu) for cpu in range(many)]
 
 
 def test_no_claim_is_left_by_a_run_that_exits(ompbind, claims):
@@ -366,9 +343,7 @@ def test_other_users_see_a_run_and_cannot_remove_its_claim(live, public):
     live("--run-id", "serve", env={"OMPBIND_RUNTIME_DIR": str(public)})
     stale = public / "ompbind-0-9-stale.run"
     stale.write_text(make_text(GOOD))
-    pipe, process = start_as_nobody(lambda: [run.uid for run in read_live_runs(str(public)) * 2])
-    assert pipe.recv() == [0, 0]
-    finish(pipe, process)
+    assert call_as_nobody(lambda: [run.uid for run in read_live_runs(str(public)) * 2]) == [0, 0]
     assert stale.exists()
     assert names(public) == ["serve"]
     assert not stale.exists()

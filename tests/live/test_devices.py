@@ -5,8 +5,6 @@ import os
 import stat
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +14,7 @@ from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.read.linux_devices import find_denial
 from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.request import Request
-from tests.live.other_user import fork_with_pipe
+from tests.live.other_user import call_as_nobody
 from tests.machines import Shape, make_machine
 from tests.planning.devices.gpus import UUIDS, make_nic, make_nvidia_gpus
 
@@ -99,38 +97,19 @@ def test_python_gives_children_the_gpus_that_their_environment_leaves():
     assert json.loads(done.stdout)["CUDA_VISIBLE_DEVICES"] == UUIDS[0]
 
 
-def in_child(work):
-    """Return the text that a function returns in a child process."""
-    pipe, process = fork_with_pipe(lambda pipe: pipe.send(work()))
-    text = pipe.recv()
-    process.join()
-    return text
-
-
-def test_a_process_without_access_to_the_file_of_a_gpu_cannot_use_it():
-    """The GPU is the device /dev/zero here."""
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs device files, which takes root")
+def test_a_process_without_access_to_the_file_of_a_gpu_cannot_use_it(public):
+    """The GPU is the device /dev/zero here, in a directory like /dev, open to all users."""
     gpu = Device(kind=DeviceKind.GPU, index=0, address="0000:06:00.0", names=("card0", "renderD128"))
-    with tempfile.TemporaryDirectory() as name:  # like /dev, open to all users
-        directory, file = Path(name), Path(name, "dri/renderD128")
-        directory.chmod(0o755)
-        file.parent.mkdir()
-        try:
-            os.mknod(file, stat.S_IFCHR | 0o600, os.makedev(1, 5))
-        except PermissionError:
-            pytest.skip("needs device files, which takes root")
-
-        def ask(prepare):
-            return in_child(lambda: (prepare(), find_denial(gpu, name))[1])
-
-        def as_nobody():
-            os.setgroups([])
-            os.setresgid(65534, 65534, 65534)
-            os.setresuid(65534, 65534, 65534)
-
-        assert ask(lambda: None) == ""
-        denied = f"no access to {file}"
-        assert ask(as_nobody) == denied
-        file.chmod(0o666)
-        assert ask(as_nobody) == ""
-        file.parent.chmod(0o700)
-        assert ask(as_nobody) == denied
+    file = public / "dri/renderD128"
+    file.parent.mkdir()
+    file.parent.chmod(0o755)
+    try:
+        os.mknod(file, stat.S_IFCHR | 0o600, os.makedev(1, 5))
+    except PermissionError:
+        pytest.skip("this container cannot make device files")
+    assert find_denial(gpu, str(public)) == ""
+    denied = f"no access to {file}"
+    for path, mode, expected in ((file, 0o600, denied), (file, 0o666, ""), (file.parent, 0o700, denied)):
+        path.chmod(mode)
+        assert call_as_nobody(find_denial, gpu, str(public)) == expected

@@ -11,6 +11,7 @@ import pytest
 
 import ompbind.cli.waiting  # noqa: F401 - before the forks: another user may not read it
 from ompbind.cli.register import register_when_free
+from ompbind.cpuset import named
 from ompbind.errors import MaskError, PlanError
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.request import Request, Sharing
@@ -118,15 +119,6 @@ def test_a_run_that_waits_locks_nothing(waiters, claims):
     os.close(handle)
 
 
-def test_the_error_after_the_limit_names_the_runs(waiters):
-    waiters.add("holder", asks("0-3"))
-    with pytest.raises(PlanError, match=r"the CPUs are not free after 0\.1 s") as failure:
-        plan("late", asks("3-7"), limit_s=0.1)
-    assert f"run holder (pid {waiters.started['holder'][1].pid}, user " in failure.value.message
-    assert "uses CPUs 0-3" in failure.value.message
-    assert "late" not in waiters.waiting()
-
-
 def test_what_no_other_run_causes_is_an_error_at_once(waiters):
     waiters.add("holder", asks(""))
     for request, error in ((asks("9"), MaskError), (asks("0", ranks=2), PlanError)):
@@ -147,27 +139,20 @@ def test_ranks_of_a_job_get_their_cpus_together(waiters):
     assert (waiters.get("early"), waiters.get("late")) == ("0-1", "0-1")
 
 
-def test_only_one_run_at_a_time_gets_one_core(waiters, claims):
-    for name in ("holder", "a", "b"):
-        waiters.add(name, asks("0"))
-    for _ in range(3):
-        (name,) = wait_until(lambda: list(filter(waiters.has, waiters.started)), "a run has the core")
-        assert waiters.get(name) == "0"
-        waiters.end(name)
-    assert os.listdir(claims) == []
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_runs_of_two_users_wait_for_each_other(monkeypatch, public):
-    def work(pipe, user, name):
-        if user == "nobody":
-            become_nobody()
+@pytest.mark.parametrize("other", [None, pytest.param(become_nobody, marks=ROOT)], ids=["own", "other user"])
+def test_only_one_run_at_a_time_gets_one_core(monkeypatch, public, other):
+    def work(pipe, name):
+        if other and name == "1":
+            other()
         run(pipe, name, asks("0"), {})
 
     monkeypatch.setenv("OMPBIND_RUNTIME_DIR", str(public))
     waiters = Waiters(public)
-    for name, user in (("0", "root"), ("1", "nobody"), ("2", "root")):
-        waiters.started[name] = fork_with_pipe(work, user, name)
+    for name in "012":
+        waiters.started[name] = fork_with_pipe(work, name)
         wait_until(lambda n=name: waiters.has(n) or n in waiters.waiting(), "it waits or runs")
     for end in (Waiters.kill, Waiters.end, Waiters.kill):
         (name,) = wait_until(lambda: list(filter(waiters.has, waiters.started)), "a run has the core")
@@ -220,6 +205,7 @@ def test_after_the_limit_nothing_was_started(ompbind, holder, tmp_path):
     text = f"the CPUs are not free after 0.2 s: run holder (pid {holder.pid}, user "
     assert (done.returncode, touched.exists()) == (125, False)
     assert text in one_line(done.stderr)
+    assert f"uses {named('CPU', os.sched_getaffinity(0))}" in one_line(done.stderr)
     assert "waiting for CPUs" not in done.stderr, "-q hides it"
     assert text in json.loads(report.read_text())["error"]
 

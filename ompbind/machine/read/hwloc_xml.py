@@ -125,7 +125,6 @@ def _cpus(element: Element, name: str = "cpuset") -> CpuSet:
 
 
 def _number(text: str | None) -> int | None:
-    """Return an OS number or a number of bits; None if it is no number or too large."""
     return whole_number(text, 1 << 16)
 
 
@@ -302,18 +301,12 @@ def _read_traits(tree: Element, machine: Machine) -> Iterator[CoreTraits]:
 # names. Several OS devices of one management library or of CUDA are the partitions of a GPU.
 
 
-_PARTITION_NAMES = ("cuda", "rsmi")
-"""Beginnings of the names of OS devices that exist once for each partition of a GPU."""
-
-_RDMA_TYPES = ("3", "32", "48")
-"""Types of OS devices of RDMA: 3 in versions 1 and 2; a bit in version 3, also with that of networks."""
+_PARTITION_NAMES = ("cuda", "rsmi")  # of OS devices that exist once for each partition of a GPU
+_RDMA_TYPES = ("3", "32", "48")  # 3 in versions 1 and 2; a bit in version 3, also with that of networks
 
 
 def _read_devices(outer: Element, near: CpuSet, machine: Machine) -> Iterator[Device]:
-    """Yield the devices inside an object that is near some CPUs.
-
-    Raises ValueError for a PCI address or a set of CPUs that is not valid.
-    """
+    """Yield the devices inside an object that is near some CPUs; raises ValueError for an invalid one."""
     for inner in outer.iterfind("object"):
         if inner.get("type") == "PCIDev":
             yield from _make_devices(inner, near, machine)
@@ -323,8 +316,7 @@ def _read_devices(outer: Element, near: CpuSet, machine: Machine) -> Iterator[De
 def _make_devices(function: Element, near: CpuSet, machine: Machine) -> Iterator[Device]:
     """Yield the device of a PCI function, or its partitions; nothing for functions of other kinds.
 
-    hwloc puts a device whose place is unknown beside all CPUs. On a machine of several nodes the place of
-    such a device is not known; none of the nodes is a better guess than another.
+    hwloc puts a device whose place is unknown beside all CPUs: of several nodes, none is a better guess.
     """
     pci_type = function.get("pci_type", "").lower()  # as "0302 [10de:2335] [10de:18be] a1"
     ids = (pci_type[:4], *pci_type.partition("[")[2].partition("]")[0].partition(":")[::2])

@@ -36,8 +36,7 @@ _NAMES = ("drm", "accel", "net", "infiniband")
 _DEPTH_LIMIT = 40  # directories below sys/devices; a kernel allows 255 buses, machines have up to 10 bridges
 _NAME_LIMIT = 64  # characters of a name; the kernel allows 15 for interfaces and 63 for RDMA devices
 
-_FOR_VIRTUAL_MACHINES = ("vfio-pci", "pci-stub", "xen-pciback")
-"""Drivers that reserve a function for a virtual machine."""
+_FOR_VIRTUAL_MACHINES = ("vfio-pci", "pci-stub", "xen-pciback")  # drivers that reserve a function for one
 
 Directories = tuple[str, ...]
 """The directories of a PCI function and of the bridges above it, the nearest first."""
@@ -127,7 +126,6 @@ def read_functions(root: Root) -> dict[str, Directories]:
 
 
 def _search(root: Root, directory: str, bridges: Directories = ()) -> Iterator[tuple[str, Directories]]:
-    """Yield the PCI functions below a directory of `sys/devices`."""
     for name in filter(is_address, root.names(directory)):
         directories = (f"{directory}/{name}", *bridges)
         yield name, directories
@@ -136,19 +134,13 @@ def _search(root: Root, directory: str, bridges: Directories = ()) -> Iterator[t
 
 
 def _read_number(root: Root, path: str) -> str:
-    """Return a number of a PCI function in 4 hexadecimal digits, as "10de"; "" if it is unknown.
-
-    The class has 2 more digits, which are dropped: they are the programming interface.
-    """
+    """Return a number of a PCI function in 4 hexadecimal digits, as "10de", a class without its interface."""
     digits = (root.read(path) or "").strip().lower().removeprefix("0x")
     return digits[:4] if len(digits) in (4, 6) and is_hexadecimal(digits) else ""
 
 
 def _read_linked_names(root: Root) -> Names:
-    """Read what drivers call PCI functions from the links in `sys/class`.
-
-    The interface of a virtio device is below a directory of its own, and has only this link to the function.
-    """
+    """Read names from the links in `sys/class`: interfaces of virtio devices have nothing else."""
     found: dict[tuple[str, str], list[str]] = {}
     for kind in _NAMES:
         for name in root.names(f"sys/class/{kind}"):
@@ -210,15 +202,11 @@ def _read_own_locality(root: Root, directory: str, machine: Machine) -> Locality
 
 
 _DRIVER = "proc/driver/nvidia"
-_OWN_UUIDS = (470, 42, 1)
-"""The first version of the driver whose MIG instances have a UUID of their own, which no file shows."""
+_OWN_UUIDS = (470, 42, 1)  # from this version on, MIG instances have a UUID that no file shows
 
 
 def _read_nvidia_gpus(root: Root) -> Parts:
-    """Read the GPUs that NVIDIA's driver uses, or their MIG instances.
-
-    They are named as their files: /dev/nvidiaN and /dev/nvidia-caps/nvidia-capN.
-    """
+    """Read the GPUs that NVIDIA's driver uses, or their MIG instances, with the names of their files."""
     words = (root.read(f"{_DRIVER}/version") or "").split()
     versions = [word.split(".") for word in words if "." in word and word.replace(".", "").isdigit()]
     version = tuple(whole_number(part, 1 << 20) or 0 for part in versions[0]) if versions else _OWN_UUIDS

@@ -144,10 +144,7 @@ def _read_siblings(root: Root, online: CpuSet, level: Level, with_core: CpuSet =
 
 
 def _group_by_package_id(root: Root, online: CpuSet) -> Partition:
-    """Group CPUs by `physical_package_id`; none if a CPU has no such number.
-
-    CPUs with the number 65535 are in one package without an OS number.
-    """
+    """Group CPUs by `physical_package_id`, where 65535 is no OS number; none if a CPU has no such number."""
     groups: dict[int, list[int]] = {}
     for cpu in online:
         number = whole_number(root.read(f"{CPU}/cpu{cpu}/topology/physical_package_id"))
@@ -158,10 +155,7 @@ def _group_by_package_id(root: Root, online: CpuSet) -> Partition:
 
 
 def _read_caches(root: Root, cores: Iterable[CpuSet], levels: tuple[Level, ...]) -> dict[Level, Partition]:
-    """Return the CPUs that share each data cache of some levels, reading one CPU of each core.
-
-    A cache with an empty set of CPUs is private to its core.
-    """
+    """Return the CPUs that share each data cache of some levels, reading one CPU of each core."""
     found: dict[Level, Partition] = {level: [] for level in levels}
     covered = dict.fromkeys(found, EMPTY)
     layout: dict[Level, int] = {}  # the number M of the directory indexM for each level
@@ -176,17 +170,14 @@ def _read_caches(root: Root, cores: Iterable[CpuSet], levels: tuple[Level, ...])
             directory = f"{CPU}/cpu{cpu}/cache/index{layout[level]}"
             shared = read_set(root, [(f"{directory}/shared_cpu_map", f"{directory}/shared_cpu_list")])
             if shared is not None:
-                cpus = shared | CpuSet((cpu,)) if shared else core
+                cpus = shared | CpuSet((cpu,)) if shared else core  # an empty set: private to its core
                 found[level].append((None, cpus - covered[level]))
                 covered[level] |= cpus
     return found
 
 
 def _read_cache_layout(root: Root, cpu: int, previous: dict[Level, int]) -> dict[Level, int]:
-    """Return the number M of the directory indexM of each cache level.
-
-    `previous` is the layout of the CPU before; it is returned if it also fits this CPU.
-    """
+    """Return the number M of the directory indexM of each cache level; often `previous` fits."""
     directory = f"{CPU}/cpu{cpu}/cache"
 
     def read_level(index: int) -> Level | None:
@@ -294,10 +285,8 @@ def _read_node(root: Root, number: int, online: CpuSet) -> Node:
 
 
 def _read_initiators(root: Root, number: int) -> CpuSet:
-    """Return the nodes that the firmware reports as closest to a node.
-
-    Only CPUs count in access1, but also devices in access0, so access1 is read first.
-    """
+    """Return the nodes that the firmware reports as closest to a node."""
+    # only CPUs count in access1, but also devices in access0
     directories = (f"{NODE}/node{number}/access{kind}/initiators" for kind in (1, 0))
     nodes = (numbered(root.names(directory), "node") for directory in directories)
     return next(filter(None, nodes), EMPTY)

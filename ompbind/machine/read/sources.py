@@ -117,7 +117,6 @@ def _read_file(path: str) -> bytes:
 
 
 def _read_json(data: bytes, path: str, *, devices: bool) -> Machine:
-    """Make the machine from JSON of ompbind or lscpu. Raises MachineError."""
     try:
         text = data.decode("utf-8-sig")
         try:

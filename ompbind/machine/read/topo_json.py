@@ -81,8 +81,7 @@ def _make(data: Data, source: str) -> Machine:
 
 
 def _set(data: Data, name: str) -> CpuSet:
-    """Read a set of CPUs; it is empty if an earlier version did not write it."""
-    return CpuSet.from_list(data.get(name, ""))
+    return CpuSet.from_list(data.get(name, ""))  # earlier versions did not write all sets
 
 
 def _number(value: object, limit: int = 1 << 62) -> int:

@@ -85,12 +85,3 @@ def test_archives_in_several_streams_are_read_completely_and_truncated_ones_are_
     for cut in (whole[: len(whole.rstrip(b"\0")) // 2 // 512 * 512 + 100], packed[: len(packed) // 2]):
         with pytest.raises(MachineError, match="truncated|ended before the end"):
             ArchiveRoot(cut, "cut")
-
-
-@pytest.mark.parametrize("size", [b"-0000000020", b"\x80" + (9 << 30).to_bytes(11), b"\xff" * 12])
-def test_odd_sizes_in_archives_are_errors(size):
-    header = bytearray(tarfile.TarInfo("m/sys/devices/system/x").tobuf(tarfile.USTAR_FORMAT))
-    header[124:136], header[148:156] = size.ljust(12, b"\0"), b" " * 8
-    header[148:156] = b"%06o\0 " % sum(header)
-    with pytest.raises(MachineError):
-        ArchiveRoot(bytes(header) + b"0-3\n".ljust(512, b"\0") + bytes(1024), "odd")

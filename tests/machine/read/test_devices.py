@@ -1,14 +1,11 @@
 """Reading devices of trees written for the test; test_recorded.py compares those of real machines."""
 
-import tarfile
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.machine.devices import find_kind, find_ordinal
-from ompbind.machine.read import read_machine
 from ompbind.machine.read.linux import read_recorded
 from ompbind.machine.read.linux_devices import read_devices
 from ompbind.machine.read.root import DirectoryRoot
@@ -210,23 +207,6 @@ def test_mig_instances_are_partitions(tree, read, version):
         (n, 1, None, "", (f"nvidia-cap{cap}", "nvidia3"), names[n] if version == "460.91.03" else "")
         for n, cap in enumerate((31, 40, 41))
     ]
-
-
-def test_an_archive_has_the_devices_of_its_directory(tree, read, tmp_path):
-    """Names are empty directories here, and a function is found through links."""
-    add_mig(tree, "460.91.03")
-    names = {"names": "net/eth0 infiniband/mlx5_0", "node": 0}
-    physical = tree.add("0000:00:01.0/0000:03:00.0", "0200", **names)
-    tree.add("0000:00:01.0/0000:03:00.1", "0200", **names, physical=physical, driver="mlx5_core")
-    tree.add("0000:02:00.0", "1200", "1002", node=0)
-    for part in range(2):
-        tree.add_kfd(part, simd_count=304, location_id=0x200, unique_id=part + 1)
-    devices = read()
-    with tarfile.open(tmp_path / "root.tar.gz", "w:gz") as archive:
-        archive.add(tmp_path / "root", arcname="root")
-    assert read_machine(str(tmp_path / "root.tar.gz"), devices=True).devices == devices
-    assert [(device.kind, device.physical) for device in devices[-2:]] == [("nic", ""), ("nic", physical)]
-    assert len(devices) == 7
 
 
 @pytest.mark.parametrize(("vendor", "mounts", "files", "missing"), rows("""

@@ -14,7 +14,7 @@ from ompbind.machine.read.linux import add_isolated, make_counted_machine, read_
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.topology import render_limits
-from tests.machines import DictRoot, Shape, kernel_mask, make_machine, shape_files, tree_files, write_tree
+from tests.machines import DictRoot, Shape, shape_files, tree_files, write_tree
 from tests.tables import rows
 
 CPU = "sys/devices/system/cpu"
@@ -57,45 +57,6 @@ def test_offline_and_absent_cpus_are_in_no_domain():
     assert (str(read(files | cpuinfo).online), str(read(cpuinfo).online)) == ("0-1,3-5", "0-5")
 
 
-def test_names_of_old_kernels_and_lists_alone_are_enough():
-    old = {"core_cpus": "thread_siblings", "package_cpus": "core_siblings",
-           "shared_cpu_map": "shared_cpu_list"}  # fmt: skip
-    files = {}
-    for path, text in without(shape_files(SHAPE), "core_cpus_list").items():
-        directory, _, name = path.rpartition("/")
-        text = f"{CpuSet.from_mask(text)}\n" if name == "shared_cpu_map" else text
-        files[f"{directory}/{old.get(name, name)}"] = text
-    for level in (Level.PACKAGE, Level.L3, Level.CORE):
-        assert sets(read(files), level) == sets(make_machine(SHAPE), level)
-    lists = topology(range(4), "core_cpus_list", ["0-3\n"] * 4)
-    assert len(read(shape_files(Shape(cores=4)) | lists).at(Level.CORE)) == 4, "masks are read before lists"
-
-
-def test_levels_that_repeat_others_are_dropped_and_books_are_kept():
-    parts = {cpu: (core, package) for core in SHAPE.partitions()[Level.CORE]
-             for package in SHAPE.partitions()[Level.PACKAGE] if core <= package for cpu in core}  # fmt: skip
-    files = shape_files(SHAPE)
-    for name, at in (("die_cpus", 1), ("cluster_cpus", 0), ("book_siblings", 1)):
-        files |= topology(range(16), name, [kernel_mask(parts[cpu][at]) for cpu in range(16)])
-    files |= topology(range(16), "die_id", ["-1"] * 16) | topology(range(16), "book_id", ["7"] * 16)
-    machine = read(files)
-    assert machine.at(Level.DIE) == machine.at(Level.CLUSTER) == ()
-    books = [f"{book.cpus}={book.os_id}" for book in machine.at(Level.BOOK)]
-    assert books == ["0-3,8-11=7", "4-7,12-15=7"]
-    files = {f"{CPU}/cpu{cpu}/cache/index1/type": "Instruction\n" for cpu in range(4)}
-    assert read(shape_files(Shape(cores=4)) | files).at(Level.L2) == ()
-
-
-@pytest.mark.parametrize("text", ["²", "9" * 5000, "-1", "65535", "4294967295", "x"])
-def test_malformed_numbers_are_left_out(text):
-    files = topology(range(4), "physical_package_id", [text] * 4)
-    files |= {f"{NODE}/node0/distance": f"10 {text}", f"{NODE}/node0/meminfo": f"MemTotal: {text}\nMemTotal:"}
-    files |= {"proc/mounts": "cgroup2 /c cgroup2 rw 0 0\n", "c/cpu.max": f"{'9' * 400} {text}"}
-    machine = read(shape_files(Shape(cores=4)) | files)
-    assert [package.os_id for package in machine.at(Level.PACKAGE)] == [None]
-    assert machine.quota is None
-
-
 def test_padded_and_endless_files_and_pipes_are_no_problem(tmp_path):
     tree = write_tree(tmp_path, Shape(cores=2), {f"{CPU}/online": "0-1\n" + "\0" * 4096})
     for make in (lambda path: path.symlink_to("/dev/zero"), os.mkfifo):
@@ -115,19 +76,6 @@ def test_systems_without_sysfs_give_counts(cpus, cores, each):
     assert (len(bare.at(Level.CORE)), bool(bare.remarks), len(bare.nodes)) == (cpus, True, 1)
 
 
-@pytest.mark.parametrize(("numbers", "packages", "os_ids"), [
-    ("00001111", ["0-3", "4-7"], [0, 1]),
-    (["65535"] * 8, ["0-7"], [None]),
-    (["-1"] * 8, [], []),
-    (["0"] * 7 + [None], [], []),
-])  # fmt: skip
-def test_packages_without_sibling_files_are_grouped_by_number(numbers, packages, os_ids):
-    files = without(shape_files(Shape(cores=8)), "package_cpus", "physical_package_id")
-    machine = read(files | topology(range(8), "physical_package_id", numbers))
-    assert sets(machine, Level.PACKAGE) == packages
-    assert [package.os_id for package in machine.at(Level.PACKAGE)] == os_ids
-
-
 def test_packages_smaller_than_clusters_are_grouped_by_number():
     """A phone whose sibling sets of packages have one CPU each."""
     files = shape_files(Shape(cores=4)) | topology(range(4), "package_cpus", "1248")
@@ -137,45 +85,12 @@ def test_packages_smaller_than_clusters_are_grouped_by_number():
     assert machine.remarks == ("packages partially overlap clusters: physical_package_id is used instead",)
 
 
-def test_cores_without_sibling_sets_are_read_from_l1_caches():
-    files = without(shape_files(SHAPE), "core_cpus", "core_cpus_list")
-    machine = read(files)
-    assert sets(machine, Level.CORE) == sets(read(shape_files(SHAPE)), Level.CORE)
-    assert machine.remarks == ("core siblings are unknown: shared L1 caches are used instead",)
-    machine = read(without(files, "shared_cpu_map"))  # old kernels of s390 have packages only
-    assert sets(machine, Level.PACKAGE) == ["0-3,8-11", "4-7,12-15"]
-    assert "each CPU counts as a core" in machine.remarks[0]
-
-
-def test_a_cpu_without_topology_files_is_in_the_sets_of_other_cpus_or_a_core_of_its_own():
-    machine = read({path: text for path, text in shape_files(SHAPE).items() if "/cpu5/" not in path})
-    assert "5,13" in sets(machine, Level.CORE)
-    assert sorted(sets(machine, Level.PACKAGE)) == ["0-3,8-11", "4-7,12-15"]
-    assert machine.remarks == ()
-    files = {path: text for path, text in shape_files(Shape(cores=4)).items() if "/cpu3/" not in path}
-    machine = read(files | topology(range(3), "package_cpus", "777"))
-    assert sets(machine, Level.CORE) == ["0", "1", "2", "3"]
-    assert sets(machine, Level.PACKAGE) == ["0-2"]
-    assert machine.remarks == ("core siblings of CPU 3 are unknown: assumed to have none",)
-
-
 def test_caches_with_an_empty_set_of_cpus_are_private_to_their_core_and_overlaps_are_reported():
     """Itanium: maps of zeros, and two threads in each core."""
     empty = {f"{CPU}/cpu{cpu}/cache/index2/shared_cpu_map": "0" for cpu in range(4)}
     assert sets(read(shape_files(ADJACENT) | empty), Level.L3) == ["0-1", "2-3"]
     files = {f"{CPU}/cpu{cpu}/cache/index2/shared_cpu_map": "0ff0" for cpu in range(4, 12)}
     assert any("partially overlap" in remark for remark in read(shape_files(SHAPE) | files).remarks)
-
-
-@pytest.mark.parametrize(("masks", "dies"), [
-    (["f0f"] * 4 + ["f0f0"] * 4, []),  # each package one die
-    ([f"{1 << cpu:x}" for cpu in range(16)], []),  # each CPU one die, on machines without dies
-    ([f"{0x101 << cpu:x}" for cpu in range(8)], [f"{cpu},{cpu + 8}" for cpu in range(8)]),
-    (["303", "303", "c0c", "c0c"] + ["f0f0"] * 4, ["0-1,8-9", "2-3,10-11"]),  # one package without dies
-])  # fmt: skip
-def test_dies_are_kept_unless_they_repeat_another_level(masks, dies):
-    masks = (masks * 2)[:16]
-    assert sets(read(shape_files(SHAPE) | topology(range(16), "die_cpus", masks)), Level.DIE) == dies
 
 
 def nodes_of(machine):
@@ -208,20 +123,6 @@ MEMORY = {
     f"{NODE}/node0/distance": "10 21 17",
     f"{NODE}/node1/distance": "21 10 28",
 }
-
-
-@pytest.mark.parametrize(("extra", "nearest"), [
-    ({}, (0,)),
-    ({"access0/initiators/node1/x": ""}, (1,)),
-    ({"access0/initiators/node0/x": "", "access1/initiators/node1/x": ""}, (1,)),
-    ({"access1/initiators/node9/x": ""}, (0,)),
-    ({"distance": "20 20 10"}, (0, 1)),
-    ({"distance": None}, ()),
-])  # fmt: skip
-def test_a_node_without_cpus_is_near_to_its_initiators_or_by_distance(extra, nearest):
-    extra = {f"{NODE}/node2/{name}": text for name, text in extra.items()}
-    machine = read(shape_files(SHAPE) | MEMORY | {f"{NODE}/node1/meminfo": "Node 1 MemTotal: 0 kB"} | extra)
-    assert (machine.nodes[2].nearest, machine.nodes[1].nearest) == (nearest, (0,))
 
 
 def test_memory_of_gpus_is_excluded_and_reported():
