@@ -33,6 +33,7 @@ from tests.live.conftest import (
 from tests.live.other_user import NOBODY, call_as_nobody, finish, start_as_nobody
 from tests.long import rounds
 from tests.machines import Shape, make_machine
+from tests.tables import rows
 
 BUSY = (sys.executable, "-c", "import os, time; os.write(1, b'up\\n'); time.sleep(300)")
 
@@ -103,18 +104,19 @@ def test_a_session_of_bench_is_one_run_with_the_cpus_of_all_candidates(start, ps
 
 
 @pytest.mark.two_cpus
-@pytest.mark.parametrize(("words", "env", "message"), [
-    ("--share --avoid", "", "--share and --avoid contradict each other"),
-    ("", "OMPBIND_AVOID=1 OMPBIND_EXCLUSIVE=1", "OMPBIND_AVOID and OMPBIND_EXCLUSIVE contradict"),
-    ("", "OMPBIND_EXCLUSIVE=1", "not exclusive"), ("--exclusive", "OMPBIND_SHARE=1", "not exclusive"),
-    ("--share", "OMPBIND_EXCLUSIVE=1 OMPBIND_AVOID=1", ""),
-    ("--avoid", "OMPBIND_EXCLUSIVE=1 OMPBIND_SHARE=1", "no core is free"), ("", "OMPBIND_SHARE=1", ""),
-    ("", "OMPBIND_AVOID=0", "warning: CPUs"),
-])  # fmt: skip
+@pytest.mark.parametrize(("words", "env", "message"), rows("""
+    --share --avoid |                     | --share and --avoid contradict each other
+                | AVOID=1 EXCLUSIVE=1     | OMPBIND_AVOID and OMPBIND_EXCLUSIVE contradict
+    --exclusive | SHARE=1                 | not exclusive
+    --share     | EXCLUSIVE=1 AVOID=1     |
+    --avoid     | EXCLUSIVE=1 SHARE=1     | no core is free
+                | SHARE=1                 |
+                | AVOID=0                 | warning: CPUs
+"""))  # fmt: skip
 def test_the_command_line_overrides_the_environment(ompbind, live, words, env, message):
     live()
     script = "exit $((${OMPBIND_SHARE+1}${OMPBIND_EXCLUSIVE+1}0))"  # the ranks do not have these variables
-    variables = dict(pair.split("=") for pair in env.split())
+    variables = {f"OMPBIND_{pair[:-2]}": pair[-1] for pair in env.split()}
     done = ompbind("run", *words.split(), "--", "sh", "-c", script, env=variables)
     assert done.returncode == (0 if not message or "warning" in message else 125)
     assert message in said(done)
@@ -252,18 +254,6 @@ def test_a_run_that_registers_between_plan_and_claim_is_found(monkeypatch, claim
         held.release()
 
 
-def test_reserved_cpus_are_in_use_too(ompbind, live, ps):
-    first, second = two_cpus()
-    process = live("--run-id", "serve", "-m", f"{first},{second}", "--reserve-total", "1")
-    (run,) = ps()
-    (cpu,) = os.sched_getaffinity(ranks_of(process)[0])
-    reserved = first + second - cpu
-    assert (run["ranks"], run["held"]) == ([{"rank": 0, "cpus": str(cpu)}], str(CpuSet((first, second))))
-    done = ompbind("run", "--exclusive", "-m", str(reserved), "--", "true")
-    assert done.returncode == 125
-    assert f"not exclusive: CPU {reserved} is in use by run serve (pid {process.pid})" in said(done)
-
-
 def test_the_supervisor_survives_a_kill_of_the_process_group(live, claims):
     """The supervisor has left the process group before it starts a rank."""
     for _ in range(rounds(8)):
@@ -325,17 +315,19 @@ def test_files_of_other_users_in_the_directory_do_no_harm(ompbind, ps, public):
     assert ps(env=env) == []
 
 
-@pytest.mark.parametrize(("name", "text", "age_s", "is_kept"), [
-    ("ompbind-notes.run", "buy milk", 99, True), ("ompbind-notes.run", "", 99, True),
-    ("ompbind-notes.new", "buy milk", 99, True), ("ompbind-0-9-stale.run", make_text(GOOD), 0, False),
-    ("ompbind-0-9-0123abcd.new", "", 99, False), ("ompbind-0-9-0123abcd.new", "ompbind", 0, True),
-])  # fmt: skip
-def test_only_claims_are_removed(ompbind, public, name, text, age_s, is_kept):
-    path = public / name
-    path.write_text(text)
-    os.utime(path, (time.time() - age_s,) * 2)
+def test_only_claims_are_removed(ompbind, public):
+    files = {
+        "notes.run": ("buy milk", 99, True), "empty.run": ("", 99, True), "notes.new": ("buy milk", 99, True),
+        "0-9-stale.run": (make_text(GOOD), 0, False), "0-9-0123abcd.new": ("", 99, False),
+        "0-9-4567abcd.new": ("ompbind", 0, True),
+    }  # fmt: skip
+    for name, (text, age_s, _) in files.items():
+        (public / f"ompbind-{name}").write_text(text)
+        os.utime(public / f"ompbind-{name}", (time.time() - age_s,) * 2)
     done = ompbind("run", "--", "true", env={"OMPBIND_RUNTIME_DIR": str(public)})
-    assert (done.returncode, done.stderr, path.exists()) == (0, "", is_kept)
+    assert (done.returncode, done.stderr) == (0, "")
+    left = {name: (public / f"ompbind-{name}").exists() for name in files}
+    assert left == {name: is_kept for name, (_, _, is_kept) in files.items()}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

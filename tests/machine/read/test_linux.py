@@ -1,6 +1,7 @@
 """Machines with plain and with odd files in sysfs, and what the reader makes of each."""
 
 import os
+import re
 
 import pytest
 from hypothesis import given
@@ -55,6 +56,28 @@ def test_offline_and_absent_cpus_are_in_no_domain():
     assert str(read(files).online) == "0-1,3", "without lists of CPUs, directories count"
     cpuinfo = {"proc/cpuinfo": "".join(f"processor\t: {cpu}\n\n" for cpu in range(6))}
     assert (str(read(files | cpuinfo).online), str(read(cpuinfo).online)) == ("0-1,3-5", "0-5")
+
+
+CORES = [f"{cpu},{cpu + 8}" for cpu in range(8)]
+MASKS = [f"{0x101 << cpu % 8:x}" for cpu in range(16)]
+
+
+@pytest.mark.parametrize(("missing", "name", "texts", "level", "expected"), [
+    ("core_cpus|shared_cpu_map", "thread_siblings", MASKS, Level.CORE, CORES),
+    ("core_cpus", "", [], Level.CORE, CORES),  # from L1 caches
+    ("/cpu0/", "", [], Level.CORE, CORES),  # from the sets of other CPUs
+    ("nothing", "die_cpus", [f"{1 << cpu:x}" for cpu in range(16)], Level.DIE, []),
+    ("nothing", "cluster_cpus", MASKS, Level.CLUSTER, []),
+    ("package_cpus", "physical_package_id", ["65535"] * 16, Level.PACKAGE, ["0-15"]),
+])  # fmt: skip
+def test_missing_files_are_replaced_and_levels_that_repeat_others_are_dropped(
+    missing, name, texts, level, expected
+):
+    files = {path: text for path, text in shape_files(SHAPE).items() if not re.search(missing, path)}
+    machine = read(files | topology(range(len(texts)), name, texts))
+    assert [(str(domain.cpus), domain.os_id) for domain in machine.at(level)] == [
+        (cpus, None) for cpus in expected
+    ]
 
 
 def test_padded_and_endless_files_and_pipes_are_no_problem(tmp_path):
