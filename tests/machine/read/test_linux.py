@@ -75,6 +75,7 @@ def test_missing_files_are_replaced_and_levels_that_repeat_others_are_dropped(
 ):
     files = {path: text for path, text in shape_files(SHAPE).items() if not re.search(missing, path)}
     machine = read(files | topology(range(len(texts)), name, texts))
+    assert bool(machine.remarks) == (missing == "core_cpus")
     assert [(str(domain.cpus), domain.os_id) for domain in machine.at(level)] == [
         (cpus, None) for cpus in expected
     ]
