@@ -69,6 +69,7 @@ MASKS = [f"{0x101 << cpu % 8:x}" for cpu in range(16)]
     ("nothing", "die_cpus", [f"{1 << cpu:x}" for cpu in range(16)], Level.DIE, []),
     ("nothing", "cluster_cpus", MASKS, Level.CLUSTER, []),
     ("package_cpus", "physical_package_id", ["65535"] * 16, Level.PACKAGE, ["0-15"]),
+    ("nothing", "physical_package_id", ["65535"] * 16, Level.PACKAGE, ["0-3,8-11", "4-7,12-15"]),
 ])  # fmt: skip
 def test_missing_files_are_replaced_and_levels_that_repeat_others_are_dropped(
     missing, name, texts, level, expected
@@ -79,6 +80,11 @@ def test_missing_files_are_replaced_and_levels_that_repeat_others_are_dropped(
     assert [(str(domain.cpus), domain.os_id) for domain in machine.at(level)] == [
         (cpus, None) for cpus in expected
     ]
+
+
+def test_caches_of_instructions_are_no_levels():
+    files = {f"{CPU}/cpu{cpu}/cache/index1/type": "Instruction\n" for cpu in range(4)}
+    assert read(shape_files(Shape(cores=4)) | files).at(Level.L2) == ()
 
 
 def test_padded_and_endless_files_and_pipes_are_no_problem(tmp_path):
