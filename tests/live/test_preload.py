@@ -32,11 +32,8 @@ def test_the_library_is_loaded_before_inherited_entries_and_those_of_env_options
     ("run", "--bind exact -m all", "--bind exact: if the command runs Python, or a", "--omp-runtime=gomp"),
 ])  # fmt: skip
 def test_a_fault_is_a_warning_or_with_strict_an_error(ompbind, library, verb, options, text, remedy):
-    words, command, env = (
-        (verb, "--share", *options.split()),
-        ("--", "sh", "-c", "true"),
-        {"OMP_PLACES": "{0}"},
-    )
+    words, command = (verb, "--share", *options.split()), ("--", "sh", "-c", "true")
+    env = {"OMP_PLACES": "{0}"}
     done = ompbind(*words, *command, env=env)
     assert (done.returncode, text in one_line(done.stderr)) == (0, True)
     assert "OMP_PROC_BIND" not in done.stderr

@@ -16,45 +16,37 @@ OPTIONS = [name for option in find_options("run") for name in option.names]
 
 
 VERBS_MEANT = {
-    "benchmark": "bench", "tune": "bench", "start": "run", "runn": "run", "mpirun": "run", "Plan": "plan",
-    "lstopo": "topo", "list": "ps", "check": "doctor", "inspct": "inspect", "rnu": "run", "kill": "stop",
-    "rm": "", "wait": "", "push": "", "monitor": "", "input": "", "python": "", "": "",
+    "benchmark": "bench", "runn": "run", "mpirun": "run", "Plan": "plan", "lstopo": "topo",
+    "inspct": "inspect", "rnu": "run", "kill": "stop", "rm": "", "wait": "", "push": "", "python": "", "": "",
 }  # fmt: skip
 STRATEGIES_MEANT = {
-    "node": "nodes", "socket": "packages", "sockets": "packages", "Package": "packages",
-    "llc": "l3", "l3cache": "l3", "core": "cores", "scatter": "spread", "balance": "balanced", "best": "",
-    "l9": "", "l33": "l3",
+    "node": "nodes", "sockets": "packages", "Package": "packages", "l3cache": "l3", "scatter": "spread",
+    "balance": "balanced", "best": "", "l9": "", "l33": "l3",
 }  # fmt: skip
 OPTIONS_MEANT = {
     ("-np", "4"): "-n 4", ("--nproc-per-node", "auto"): "-n auto", ("--cpus-per-task", "8"): "-c 8",
-    ("--tensor-parallel-size", "2"): "-n 2, or the option of the server after --",
     ("--workers", "8"): "-n 8, or --processes-per-rank 8 if the command starts them itself",
-    ("--cpus", "4"): "-c C for C cores per rank, or -m MASK", ("--physcpubind", "0-3,8"): "-m 0-3,8",
-    ("--cpu-list", "0|1"): "-m '0|1'", ("--cpunodebind", "1"): "-m node:1", ("--node", ""): "-m node:0",
-    ("-w", "/srv"): "--chdir /srv", ("--time", "00:01:00"): "--timeout TIME, as 90, 5m or 1h30m",
-    ("-x", "A=b c"): "--env 'A=b c'", ("-x", ""): "--env NAME=VALUE", ("-j", "4"): "-n 4",
-    ("--port", "80"): "--env PORT={rank+8000}, or with --fill the option of the server after --",
-    ("--gpus-per-task", "2"): "--devices gpu --devices-per-rank 2", ("-l", ""): "--output tag",
-    ("--json", ""): "'ompbind plan --format json'", ("--restart", "no"): "--on-failure restart:N",
+    ("--cpus", "4"): "-c C for C cores per rank, or -m MASK", ("--cpu-list", "0|1"): "-m '0|1'",
+    ("--cpunodebind", "1"): "-m node:1", ("--node", ""): "-m node:0", ("-x", "A=b c"): "--env 'A=b c'",
+    ("-x", ""): "--env NAME=VALUE", ("--gpus-per-task", "2"): "--devices gpu --devices-per-rank 2",
+    ("--time", "00:01:00"): "--timeout TIME, as 90, 5m or 1h30m", ("-l", ""): "--output tag",
 }  # fmt: skip
 """The name and the value of an option of another tool → what to write."""
 
 OF_A_VERB = {
     ("--json", "exec"): "'ompbind plan --format json'", ("--json", "ps"): "--format json",
     ("--json", "bench"): "--export json", ("--runs", "bench"): "--max-rounds 5", ("--runs", "exec"): "",
-    ("--warmup", "run"): "'ompbind bench', which repeats and compares runs", ("--check", "run"): "--verify",
     ("--detach", "run"): "'ompbind run ... &', which the shell runs in the background", ("-d", "plan"): "",
     ("--export-json", "bench"): "--export json=5", ("--pid", "inspect"): "'ompbind inspect 5'",
-    ("--port", "plan"): "", ("--time", "topo"): "", ("--silent", "plan"): "",
+    ("--port", "plan"): "", ("--silent", "plan"): "",
 }  # fmt: skip
 """The name of an option with the value 5, and a verb → what to write."""
 
 MISSPELLED = {
     "--thread": "--threads", "--run_id": "--run-id", "-ranks": "--ranks", "--evn": "--env",
-    "--mask-": "--mask", "--sttrategy": "--strategy", "--strat": "--strategy", "--repor": "--report",
-    "--dry": "", "--keep": "", "--keep-e": "--keep-env", "--keep-desecndant": "--keep-descendants",
-    "--zzz": "", "--rm": "", "--file": "", "--kill": "", "--end": "", "--all": "", "--kind": "",
-    "--plain": "", "--host": "", "--head": "", "--mem": "", "-z": "", "-it": "", "--": "",
+    "--mask-": "--mask", "--sttrategy": "--strategy", "--strat": "--strategy", "--keep-e": "--keep-env",
+    "--keep-desecndant": "--keep-descendants", "--keep": "", "--rm": "", "--file": "", "--kill": "",
+    "--end": "", "--all": "", "--kind": "", "--plain": "", "--host": "", "-z": "", "-it": "", "--": "",
 }  # fmt: skip
 
 

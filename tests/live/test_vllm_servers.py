@@ -46,13 +46,10 @@ def serve(tmp_path):
     return start
 
 
-def find_worker_processes(server: Server):
-    return sorted(server.find_processes("VLLM::Worker"), key=lambda process: " ".join(process.cmdline()))
-
-
-def find_workers(server: Server):
+def find_workers(server: Server, read=read_masks):
     """Return the affinity masks of the threads of each worker, in the order of the workers."""
-    return [read_masks(process.pid) for process in find_worker_processes(server)]
+    workers = sorted(server.find_processes("VLLM::Worker"), key=lambda process: " ".join(process.cmdline()))
+    return [read(process.pid) for process in workers]
 
 
 def wait_until_gone(server: Server, processes):
@@ -91,8 +88,7 @@ def test_workers_by_cpu_lists(serve):
     assert lists == f"'{FIRST}|{LAST}'"
     (port,) = find_free_ports(1)
     with serve(make_command(port, "-tp", "2"), [port], **{name: lists.strip("'")}) as server:
-        workers = find_worker_processes(server)
-        assert [os.sched_getaffinity(worker.pid) for worker in workers] == [{int(FIRST)}, {int(LAST)}]
+        assert find_workers(server, os.sched_getaffinity) == [{int(FIRST)}, {int(LAST)}]
 
 
 @pytest.mark.parametrize("prefix", [(), (*RUN, "--")], ids=["alone", "in a rank"])
