@@ -95,10 +95,8 @@ def make_local_identities(plan: Plan) -> list[RankIdentity]:
 
 def make_identities(size: int) -> list[RankIdentity]:
     """Return the identities of the ranks of a run with `size` ranks, all on this machine."""
-    return [
-        RankIdentity(placement_index=rank, rank=rank, size=size, local_rank=rank, local_size=size)
-        for rank in range(size)
-    ]
+    sizes = {"size": size, "local_size": size}
+    return [RankIdentity(placement_index=i, rank=i, local_rank=i, **sizes) for i in range(size)]
 
 
 def list_parts(plan: Plan, spec: RunSpec) -> list[tuple[Plan, RunSpec]]:

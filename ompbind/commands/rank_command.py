@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ompbind.commands import rank_variables as names
 from ompbind.commands.environment import (
     GroupIdentity,
     RankIdentity,
@@ -17,24 +18,15 @@ from ompbind.commands.environment import (
     make_variables_and_fields,
 )
 from ompbind.commands.placeholders import Fields, fill
-from ompbind.commands.rank_variables import (
-    MASKED,
-    NAMES_OF_DEVICES,
-    OMPBIND_ATTEMPT,
-    OMPBIND_CPUS,
-    OMPBIND_NUM_THREADS,
-    OMPBIND_RESERVED_CPUS,
-    OMPBIND_SERVICE_CPUS,
-    Variables,
-    apply_variables,
-    is_secret,
-    mask_word,
-)
+from ompbind.commands.rank_variables import MASKED, Variables, apply_variables, is_secret, mask_word
 from ompbind.cpuset import CpuSet
 from ompbind.planning.plan import MemoryPolicy, Placement, Plan, find_first_cpu
 from ompbind.record import Record
 
-_OF_PLAN = (OMPBIND_NUM_THREADS, OMPBIND_CPUS, OMPBIND_RESERVED_CPUS, OMPBIND_SERVICE_CPUS, *NAMES_OF_DEVICES)
+_OF_PLAN = (
+    names.OMPBIND_NUM_THREADS, names.OMPBIND_CPUS, names.OMPBIND_RESERVED_CPUS, names.OMPBIND_SERVICE_CPUS,
+    *names.NAMES_OF_DEVICES,
+)  # fmt: skip
 """The variables that a rank without a plan does not have."""
 
 TCP, HTTP, TEXT, EXEC = "tcp:", "http:", "text:", "exec:"
@@ -162,7 +154,7 @@ def make_spec_before_plan(spec: RunSpec, rank: int = 0, local_rank: int = 0, *, 
 
 def make_attempt(command: RankCommand, attempt: int) -> RankCommand:
     """Return the command of a rank for one of its attempts, which are counted from 1."""
-    return command.replace(env={**command.env, OMPBIND_ATTEMPT: str(attempt)})
+    return command.replace(env={**command.env, names.OMPBIND_ATTEMPT: str(attempt)})
 
 
 def mask_secrets(spec: RunSpec) -> RunSpec:

@@ -8,7 +8,16 @@ or binds threads to CPUs outside the affinity mask of the process.
 from collections.abc import Mapping, Sequence
 
 from ompbind.openmp.binding import Bind, Binding, BindingSyntax, ProcBind
-from ompbind.openmp.runtimes import CLEARED_VARIABLES, KMP_AFFINITY, PLACE_VARIABLES
+from ompbind.openmp.runtimes import (
+    CLEARED_VARIABLES,
+    CPU_LIST_VARIABLES,
+    DISABLED,
+    KMP_AFFINITY,
+    KMP_MODIFIERS,
+    NO_RESPECT,
+    PLACE_VARIABLES,
+    SUBSET_VARIABLES,
+)
 
 THREAD_COUNTS = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
@@ -86,6 +95,17 @@ def make_openmp_variables(
 def split_words(value: str) -> set[str]:
     """Return the words in the comma-separated value of a variable, in lower case."""
     return set(value.lower().replace(" ", "").split(","))
+
+
+def find_override(name: str, value: str, *, has_places: bool) -> str:
+    """Return what a variable of the user does to a binding, which may have places; "" if nothing."""
+    words = split_words(value)
+    if name in CPU_LIST_VARIABLES or (name == KMP_AFFINITY and words & {NO_RESPECT, DISABLED}):
+        return "may move threads off the CPUs of their rank"
+    is_deciding = name in (KMP_AFFINITY, *SUBSET_VARIABLES, *PLACE_VARIABLES)
+    if has_places and is_deciding and not (name == KMP_AFFINITY and words <= KMP_MODIFIERS):
+        return "will override the binding of the plan"
+    return ""
 
 
 def find_overridden_variables(

@@ -23,7 +23,7 @@ example with 2 ranks, 8 cores of 2 CPUs, --smt 1, --service-cores 1 and --reserv
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle, pairwise
 
-from ompbind.cpuset import EMPTY, CpuSet, count, named, union
+from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
 from ompbind.errors import OmpbindError, PlanError
 from ompbind.machine.model import Level
 from ompbind.masks.mask import part_error
@@ -231,9 +231,9 @@ def _take_service_cpus(
     for placement, number in zip(placements, numbers, strict=True):
         cpus = len(placement.cpus)
         if number >= cpus and not request.service_optional:
+            has = f"it gets {count(cpus, 'CPU')} and has {count(number, 'service CPU')}"
             raise PlanError(
-                f"rank {placement.rank} would have no CPU left: it gets {count(cpus, 'CPU')} and has "
-                f"{count(number, 'service CPU')}",
+                f"rank {placement.rank} would have no CPU left: {has}",
                 hint="reserve fewer CPUs with the variable of the framework, or give the rank more CPUs",
             )
         key = id(placement.cpus), number
@@ -352,12 +352,10 @@ def _error_in_part(draft: Draft, rank: int, message: str, hint: str) -> OmpbindE
 
 def _no_core_left_error(request: Request, rank: int, cores: int, reserve: int) -> PlanError:
     """Return the error about a rank whose cores are all service cores or reserved."""
-    has, service = count(cores, "core") if cores else "no core", request.service_cores
-    uses = [f"reserves {reserve}"] if reserve else []
-    uses += [f"has {count(service, 'service core')}"] if service else []
+    service = request.service_cores
+    facts = [f"it gets {count(cores, 'core') if cores else 'no core'}"]
+    facts += [f"reserves {reserve}"] if reserve else []
+    facts += [f"has {count(service, 'service core')}"] if service else []
     fewer = "reserve fewer cores" if reserve else "use fewer service cores"
-    return PlanError(
-        f"rank {rank} would have no core left: it gets {has}{', ' if len(uses) > 1 else ' and '}"
-        f"{' and '.join(uses)}",
-        hint=f"{fewer}, or give the rank more cores",
-    )
+    text = f"rank {rank} would have no core left: {join_words(facts)}"
+    return PlanError(text, hint=f"{fewer}, or give the rank more cores")

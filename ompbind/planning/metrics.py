@@ -54,9 +54,7 @@ def measure_plan(plan: Plan) -> Metrics:
     service = plan.machine.table.whole(plan.used - plan.compute)
     usable = (plan.machine.default_cpus - plan.avoided - service | plan.compute) - plan.reserved
     measured = measure(plan.machine, plan.compute if plan.request.group else usable, ranks)
-    if not plan.has_devices:
-        return measured
-    return measured.replace(device_distances=measure_distances(plan))
+    return measured.replace(device_distances=measure_distances(plan)) if plan.has_devices else measured
 
 
 def measure(machine: Machine, usable: CpuSet, ranks: Sequence[CpuSet]) -> Metrics:

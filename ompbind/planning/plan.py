@@ -52,18 +52,14 @@ class MemoryPolicy(Record):
     @property
     def kernel_mode(self) -> int:
         """The kernel's number of the mode (MPOL_*)."""
-        return self._kernel[0]
+        is_several = self.mode is MemoryMode.PREFERRED and len(self.nodes) > 1
+        return PREFERRED_MANY if is_several else _MODES[self.mode][0]
 
     @property
     def kernel_text(self) -> str:
         """The policy as the kernel writes it in /proc/PID/numa_maps."""
-        return f"{self._kernel[1]}:{CpuSet(self.nodes)}"
-
-    @property
-    def _kernel(self) -> tuple[int, str]:
-        if self.mode is MemoryMode.PREFERRED and len(self.nodes) > 1:
-            return PREFERRED_MANY, "prefer (many)"
-        return _MODES[self.mode]
+        name = "prefer (many)" if self.kernel_mode == PREFERRED_MANY else _MODES[self.mode][1]
+        return f"{name}:{CpuSet(self.nodes)}"
 
     def __str__(self) -> str:
         return f"{self.mode} {CpuSet(self.nodes)}"
@@ -187,11 +183,10 @@ class Plan(Record):
         for part in self.groups:
             for note in part.notes:
                 found.setdefault(note, []).append(part.request.group)
-        of_groups = (
-            note.replace(text=f"group{'s' if len(names) > 1 else ''} {join_words(names)}: {note.text}")
-            for note, names in found.items()
-        )
-        return (*of_groups, *self.notes)
+        who = {
+            note: f"group{'s' if len(names) > 1 else ''} {join_words(names)}" for note, names in found.items()
+        }
+        return (*(note.replace(text=f"{who[note]}: {note.text}") for note in found), *self.notes)
 
     @cached_property
     def used(self) -> CpuSet:

@@ -10,20 +10,8 @@ from collections.abc import Iterator, Sequence
 from ompbind.errors import PlanError
 from ompbind.machine.model import Level, Machine
 from ompbind.openmp.binding import Bind, Binding, BindingSyntax, ProcBind
-from ompbind.openmp.runtimes import (
-    CPU_LIST_VARIABLES,
-    DISABLED,
-    KMP_AFFINITY,
-    KMP_MODIFIERS,
-    KMP_READERS,
-    NO_RESPECT,
-    PLACE_VARIABLES,
-    SUBSET_VARIABLES,
-    OmpRuntime,
-    find_aborting_pair,
-    find_intercepting_pair,
-)
-from ompbind.openmp.variables import split_words
+from ompbind.openmp.runtimes import KMP_READERS, OmpRuntime, find_aborting_pair, find_intercepting_pair
+from ompbind.openmp.variables import find_override
 from ompbind.planning.plan import Note, Placement, Plan, find_unbalanced
 from ompbind.planning.request import Request
 from ompbind.programs.command import Workload
@@ -140,7 +128,7 @@ def explain_runtime(plan: Plan) -> Iterator[Note]:
     for text in _find_conflicts(plan, workload) if known else ():
         yield Note(code=CONFLICT, text=text, warning=True)
     for name, value in request.user_variables:
-        if effect := _find_override(name, value, has_places=plan.has_places):
+        if effect := find_override(name, value, has_places=plan.has_places):
             text = f"{name}={value} (from --env or --keep-env) {effect}"
             yield Note(code=CONFLICT, text=text, warning=True)
     cores = len(plan.machine.at(Level.CORE))
@@ -259,20 +247,6 @@ def _warn_of_exact_binding(request: Request, binding: Binding, workload: Workloa
 def _may_hide_runtimes(request: Request) -> bool:
     """Return whether the command starts a program that cannot be determined, and no runtime is known."""
     return request.workload is not None and request.workload.opaque and not find_runtimes(request)
-
-
-_DECIDING = {KMP_AFFINITY, *SUBSET_VARIABLES, *PLACE_VARIABLES}
-"""Variables that bind threads within the affinity mask."""
-
-
-def _find_override(name: str, value: str, *, has_places: bool) -> str:
-    """Return what a variable of the user does to the binding of a plan, "" if nothing."""
-    words = split_words(value)
-    if name in CPU_LIST_VARIABLES or (name == KMP_AFFINITY and words & {NO_RESPECT, DISABLED}):
-        return "may move threads off the CPUs of their rank"
-    if has_places and name in _DECIDING and not (name == KMP_AFFINITY and words <= KMP_MODIFIERS):
-        return "will override the binding of the plan"
-    return ""
 
 
 # Programs that start worker processes divide the CPUs among these: joblib, scikit-learn, Dask and Ray set the

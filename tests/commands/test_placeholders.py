@@ -132,12 +132,10 @@ def test_assignments_keep_their_value_and_have_the_position_of_a_wrong_placehold
 
 @pytest.mark.parametrize(("text", "pairs"), [
     ("\n  \t\n# A=1\n  # B=2\n", []),
-    ("\ufeffA=1\r\nB=2\r\n", [("A", "1"), ("B", "2")]),
-    ("A= 1 # one ", [("A", " 1 # one ")]),
+    ("\ufeffA=1\r\nB=2\r\n", [("A", "1"), ("B", "2")]), ("A= 1 # one ", [("A", " 1 # one ")]),
     ("A=\"1\"\nB='2'\nC=", [("A", '"1"'), ("B", "'2'"), ("C", "")]),
     ("HOME\nMISSING\n", [("HOME", "/{{rank}}")]),  # a value of the caller is not filled
-    ("A=\u00e9\u2028B", [("A", "\u00e9\u2028B")]),
-    ("PORT={rank+8000}", [("PORT", "{rank+8000}")]),
+    ("A=\u00e9\u2028B", [("A", "\u00e9\u2028B")]), ("PORT={rank+8000}", [("PORT", "{rank+8000}")]),
 ])  # fmt: skip
 def test_lines_of_a_file(text, pairs):
     assert list(parse_env_file(text, "f", {"HOME": "/{rank}"})) == pairs

@@ -94,8 +94,7 @@ LEFT = "no CPU is left in this part"
 
 @pytest.mark.parametrize(("machine", "ranks", "mask", "marked", "message"), [
     (DUAL, 2, "0-3|4-17", "4-17", "CPUs 16-17 do not exist"),
-    (DUAL, 1, "0-3,^99", "^99", "CPU 99 does not exist"),
-    (LIMITED, 1, "0-2,16", "16", "CPU 16 is offline"),
+    (DUAL, 1, "0-3,^99", "^99", "CPU 99 does not exist"), (LIMITED, 1, "0-2,16", "16", "CPU 16 is offline"),
     (LIMITED, 1, "7-8", "7-8", "CPU 8 is not allowed"),
     (DUAL, 2, "0-3|1,^1", "1,^1", LEFT), (DUAL, 1, "^all", "^all", LEFT),
     (DUAL, 2, "node:1|node:2", "node:2", "no node with index 2"),
@@ -106,8 +105,7 @@ LEFT = "no CPU is left in this part"
     (DUAL, 1, "package:1.die:0.core:0", "die:0", "has no die domains"),
     (SECOND, 1, "node:#0-1", "node:#0-1", "no CPU of NUMA node 0 is allowed"),
     (SECOND, 1, "node:#2", "node:#2", "NUMA node 2 has no CPU"),
-    (DUAL, 1, "0-3|4-7", "4-7", "2 parts for 1 rank"),
-    (DUAL, 2, "0-3|4-5|6", "6", "3 parts for 2 ranks"),
+    (DUAL, 1, "0-3|4-7", "4-7", "2 parts for 1 rank"), (DUAL, 2, "0-3|4-5|6", "6", "3 parts for 2 ranks"),
     (DUAL, 3, "0-1|2-3", "0-1|2-3", "2 parts for 3 ranks"),
     (DUAL, 3, "0-3|4|7,1-2", "7,1-2", "ranks 0 and 2 would both get CPUs 1-2"),
     (DUAL, 2, "0|^9", "^9", "ranks 0 and 1 would both get CPU 0"),
@@ -125,7 +123,7 @@ def check_error(machine, request, marked, message):
 
 @pytest.mark.parametrize(("options", "mask", "marked", "message"), [
     ({"core_kind": "efficiency"}, "0|1-3", "0", "names no efficiency core"),
-    ({"smt": 1}, "0|8", "8", "CPUs 0,8 share one core, but --smt 1 allows 1 CPU per core"),
+    ({"smt": 1}, "0-1|9", "9", "CPUs 1,9 share one core, but --smt 1 allows 1 CPU per core"),
     ({"reserve": 1}, "0,2|1,10", "1,10", "reserved for rank 1 but reserved for another"),
     ({"reserve": 1}, "0-3|11,4", "0-3", "CPU 11 would be reserved for rank 0 but used by"),
 ])  # fmt: skip

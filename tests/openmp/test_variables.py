@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ompbind.cpuset import CpuSet
 from ompbind.openmp import binding
 from ompbind.openmp.binding import TEXT_LIMIT, Bind, ProcBind, make_places, parse_places, render_places
+from ompbind.openmp.runtimes import OmpRuntime, find_aborting_pair, find_intercepting_pair
 from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS, make_openmp_variables
 
 CPUS = (4, 5, 6, 7)
@@ -67,3 +68,15 @@ def test_the_text_of_places_is_short_and_correct_and_can_be_read(sets):
 @pytest.mark.parametrize("text", ["", "cores", "0,1", "{0-3}", "{0}:4", "{0},!{1}", "{0:2:4}", "{99999999}"])
 def test_other_forms_of_places_are_not_read(text):
     assert parse_places(text) is None
+
+
+def test_conflicts_are_found_from_the_row_of_either_runtime_and_versions_differ():
+    gomp, llvm, intel = OmpRuntime
+    assert find_intercepting_pair({gomp, llvm, intel}) == (gomp, llvm)
+    assert find_aborting_pair({gomp, llvm, intel}) == (llvm, intel, "OMP: Error #15")
+    assert find_aborting_pair({gomp, intel, None}) is find_intercepting_pair({llvm, intel}) is None
+    assert not intel.runs_on("aarch64")
+    assert [gomp.resets(None), gomp.forks_safely(None)] == [False, True]
+    assert [runtime.resets(None) and runtime.forks_safely(None) for runtime in (llvm, intel)] == [True, True]
+    versions = [(llvm.resets(version), llvm.forks_safely(version)) for version in (14, 15, 16)]
+    assert versions == [(False, False), (True, False), (True, True)]

@@ -34,13 +34,11 @@ def notes(made):
 
 
 @pytest.mark.parametrize(("claimed", "options", "expected"), [
-    ("8", {}, "1-7"),
-    ("0-3", {"ranks": 4, "smt": "all"}, "4,12 5,13 6,14 7,15"),
+    ("8", {}, "1-7"), ("0-3", {"ranks": 4, "smt": "all"}, "4,12 5,13 6,14 7,15"),
     ("0,4", {"ranks": 2, "strategy": "nodes"}, "1-3 5-7"),
     ("0-3", {"ranks": None, "strategy": "nodes"}, "4-7"),
     ("1", {"mask": "node:0"}, "0,2-3,8,10-11"), ("0-3", {"mask": "none"}, "4-7,12-15"),
-    ("0-3", {"mask": "^4,^12"}, "5-7,13-15"),
-    ("0-1", {"mask": "0,2-3", "allow_partial": True}, "2-3"),
+    ("0-3", {"mask": "^4,^12"}, "5-7,13-15"), ("0-1", {"mask": "0,2-3", "allow_partial": True}, "2-3"),
     ("0-3", {"reserve": 1}, "4-6"), ("100-200", {}, "0-7"),
 ])  # fmt: skip
 def test_avoid_uses_only_free_cores(claimed, options, expected):

@@ -25,14 +25,6 @@ def policies(plan):
     return [placement.memory.kernel_text if placement.memory else None for placement in plan.placements]
 
 
-def test_the_first_node_has_the_most_cpus():
-    (placement,) = planned(mask="3-6", ranks=1, memory=PREFERRED).placements
-    memory = placement.memory
-    assert (memory.nodes, memory.main_node, memory.main_node_only.kernel_text) == ((0, 1), 1, "prefer:1")
-    (placement,) = planned(mask="2-5", ranks=1).placements
-    assert placement.memory.main_node == 0
-
-
 FAR_NODES = (
     DUAL.nodes[0].replace(distances=(10, 20)), DUAL.nodes[1].replace(memory_bytes=0, distances=(20, 10)),
 )  # fmt: skip
@@ -42,13 +34,11 @@ NO_NODES = DUAL.replace(nodes=(), domains=tuple(d for d in DUAL.domains if d.lev
 
 
 @pytest.mark.parametrize(("machine", "options", "expected", "code", "text"), [
-    (DUAL, {"memory": LOCAL}, [None, None], "", ""),
-    (DUAL, {}, ["bind:0", "bind:1"], "", ""),
+    (DUAL, {"memory": LOCAL}, [None, None], "", ""), (DUAL, {}, ["bind:0", "bind:1"], "", ""),
     (DUAL, {"ranks": 1, "memory": PREFERRED}, ["prefer (many):0-1"], "", ""),
     (DUAL, {"ranks": 1, "memory": INTERLEAVE}, ["interleave:0-1"], "", ""),
     (DUAL, {"ranks": 1, "memory": MemoryMode.WEIGHTED}, ["weighted interleave:0-1"], "", ""),
-    (DUAL, {"mask": "none"}, ["bind:0-1", "bind:0-1"], "", ""),
-    (NEAREST, {}, ["bind:0", "bind:0"], "", ""),
+    (DUAL, {"mask": "none"}, ["bind:0-1", "bind:0-1"], "", ""), (NEAREST, {}, ["bind:0", "bind:0"], "", ""),
     (EMPTY, {}, ["bind:0", None], "memory-unset", "rank 1: no NUMA node with memory is known"),
     (DUAL.replace(memory_allowed=CpuSet((0, 7))), {}, ["bind:0", "bind:0"], "memory-limited",
      "node 1 is not allowed (cpuset.mems: 0,7): rank 1 with"),
@@ -101,8 +91,11 @@ def test_exports_have_the_policy_if_the_tool_supports_it(name, options, expected
             render(plan, *taken)
 
 
-@pytest.mark.parametrize(("mode", "nodes", "number"), [
-    (PREFERRED, (3,), 1), (PREFERRED, (0, 3), 5), (MemoryMode.BIND, (0, 3), 2), (INTERLEAVE, (3,), 3),
-])  # fmt: skip
-def test_modes_have_the_numbers_of_the_kernel(mode, nodes, number):
-    assert MemoryPolicy(mode=mode, nodes=nodes, main_node=nodes[0]).kernel_mode == number
+def test_modes_have_the_numbers_of_the_kernel_and_the_main_node_has_the_most_cpus():
+    modes = [(PREFERRED, (3,)), (PREFERRED, (0, 3)), (MemoryMode.BIND, (0, 3)), (INTERLEAVE, (3,))]
+    policies = [MemoryPolicy(mode=mode, nodes=nodes, main_node=nodes[0]) for mode, nodes in modes]
+    assert [policy.kernel_mode for policy in policies] == [1, 5, 2, 3]
+    for mask, main_node in (("3-6", 1), ("2-5", 0)):
+        memory = planned(mask=mask, ranks=1, memory=PREFERRED).placements[0].memory
+        assert (memory.nodes, memory.main_node) == ((0, 1), main_node)
+        assert memory.main_node_only.kernel_text == f"prefer:{main_node}"

@@ -66,35 +66,26 @@ def cases(draw):
     """Draw a machine and a request that may be possible on it or not."""
     machine = draw(machines())
     several = st.lists(parts(machine), min_size=1, max_size=3).map("|".join)
-    words = st.sampled_from(["auto", "none", "all"])
-    text = draw(st.none() | st.none() | several | words)
-    reserve = draw(st.sampled_from([(0, 0), (0, 0), (1, 0), (2, 0), (0, 1), (0, 3)]))
+    text = draw(st.none() | st.none() | several | st.sampled_from(["auto", "none", "all"]))
+    reserve, reserve_total = draw(st.sampled_from([(0, 0), (0, 0), (1, 0), (2, 0), (0, 1), (0, 3)]))
     service = draw(st.sampled_from([0, 0, 1, 2]))
     total, each = (0, 0) if service else draw(st.sampled_from([(0, 0), (0, 0), (1, 0), (3, 0), (1, 1)]))
     strategy = draw(st.sampled_from(list(STRATEGIES)))
     takes_cores = STRATEGIES[strategy].takes_cores and text in (None, "auto", "all")
-    binds = [bind for bind in Bind if not ((service or total) and bind is Bind.EXACT)]
-    request = Request(
-        ranks=draw(st.none() | st.integers(1, 12)),
-        mask=parse_mask(text) if text else None,
-        strategy=strategy,
-        smt=draw(st.sampled_from(["auto", "auto", "all", 1, 2, 3])),
-        sibling=draw(st.sampled_from(["first", "last"])),
-        threads=draw(st.none() | st.integers(1, 4)),
-        reserve=reserve[0],
-        reserve_total=reserve[1],
-        cores=draw(st.sampled_from([None, None, 1, 2, 3]) if takes_cores else st.none()),
-        service_cores=service,
-        service_total=total,
-        service_each=each,
-        service_optional=draw(st.booleans()),
-        bind=(bind := draw(st.sampled_from(binds))),
-        processes_per_rank=draw(st.sampled_from([1, 1, 2, 5] if bind in (Bind.RANK, Bind.NONE) else [1])),
-        workload=draw(st.none() | st.just(Workload(program="/bin/python3", python="/bin/python3"))),
-        proc_bind=draw(st.sampled_from(list(ProcBind))),
-        core_kind=draw(st.sampled_from(["all", "all", "all", "performance", "efficiency"])),
-    )
-    return machine, request
+    bind = draw(st.sampled_from([bind for bind in Bind if not ((service or total) and bind is Bind.EXACT)]))
+    choices = {
+        "ranks": [None, *range(1, 13)], "threads": [None, None, 1, 2, 3, 4],
+        "smt": ["auto", "auto", "all", 1, 2, 3], "sibling": ["first", "last"],
+        "cores": [None, None, 1, 2, 3] if takes_cores else [None], "service_optional": [False, True],
+        "processes_per_rank": [1, 1, 2, 5] if bind in (Bind.RANK, Bind.NONE) else [1],
+        "workload": [None, Workload(program="/bin/python3", python="/bin/python3")],
+        "proc_bind": list(ProcBind), "core_kind": ["all", "all", "all", "performance", "efficiency"],
+    }  # fmt: skip
+    return machine, Request(
+        mask=parse_mask(text) if text else None, strategy=strategy, bind=bind, reserve=reserve,
+        reserve_total=reserve_total, service_cores=service, service_total=total, service_each=each,
+        **{name: draw(st.sampled_from(values)) for name, values in choices.items()},
+    )  # fmt: skip
 
 
 def codes_of(made):

@@ -48,11 +48,9 @@ def made(bind, kind, *libraries, runtime=None):
 
 def test_runtimes_whose_forked_children_would_crash_get_no_places_on_isolated_cpus():
     isolated = DUAL.replace(isolated=DUAL.online)
-    binds = []
-    for library in ("needed omp 14", "needed omp 19"):
+    for library, bind, places in (("needed omp 14", "rank", 0), ("needed omp 19", "thread", 8)):
         plan = make_plan(isolated, Request(workload=workload("native", library)))
-        binds.append((str(plan.request.bind), len(plan.placements[0].places)))
-    assert binds == [("rank", 0), ("thread", 8)]
+        assert (plan.request.bind, len(plan.placements[0].places)) == (bind, places)
 
 
 def conflicts(plan):
@@ -69,8 +67,7 @@ def conflicts(plan):
     ("thread", ("app", "needed gomp"), (WORKERS, "close", None)),
     ("thread", ("python", "preloaded iomp", "available gomp"), (WORKERS, "close", None)),
     # exact: some runtimes restore the mask of the initial thread
-    ("exact", ("app",), (EACH, "close", "reset")),
-    ("exact", ("app", "needed gomp"), (EACH, "close", None)),
+    ("exact", ("app",), (EACH, "close", "reset")), ("exact", ("app", "needed gomp"), (EACH, "close", None)),
     ("exact", ("python", "available gomp", "available iomp"), (EACH, "close", "reset")),
     # with --omp-runtime
     ("exact gomp", ("script",), (EACH, "close", None)),
@@ -106,22 +103,6 @@ def test_bindings_that_will_not_hold_are_warned_about(bind, given, words):
     assert "--strict" in caught.value.hint
 
 
-@pytest.mark.parametrize(("bind", "given"), [
-    ("rank", ("python", "available gomp", "available iomp", "preloaded iomp")),
-    ("rank", ("app", "needed omp 14")), ("none", ("app", "needed omp 14")),
-    ("exact", ("app", "needed gomp")), ("exact", ("python",)),
-])  # fmt: skip
-def test_bindings_that_hold_have_no_warning(bind, given):
-    plan = made(bind, *given)[1]
-    assert conflicts(plan) == []
-    make_plan(DUAL, plan.request.replace(strict=True))
-
-
-def test_a_wrong_omp_runtime_is_warned_about():
-    (text,) = conflicts(made("exact", "app", "needed iomp", runtime="gomp")[1])
-    assert "--omp-runtime is gomp, but libiomp5 will be loaded (needed by app)" in text
-
-
 @pytest.mark.parametrize(("bind", "name", "value", "words"), [
     ("rank", "OMP_PLACES", "{1}", "override the binding"),
     ("thread", "OMP_PROC_BIND", "false", "override the binding"),
@@ -145,18 +126,23 @@ def test_variables_that_override_the_plan_are_warned_about(bind, name, value, wo
     ("rank", ("script",), None, "unknown (the command runs /bin/script"),
     ("rank", ("app", "preloaded iomp"), None, "libiomp5 (preloaded, /preloaded/libiomp.so)"),
     ("rank", ("app", "needed omp 14"), None, "libomp of LLVM 14 (needed by app); no places"),
-    ("rank", ("app",), "llvm", "libomp (--omp-runtime)"),
+    ("none", ("app", "needed omp 14"), None, "only the process is bound"),
+    ("exact", ("app", "needed gomp"), None, "each thread gets its own place; if"),
+    ("exact", ("python",), None, ""), ("rank", ("app",), "llvm", "libomp (--omp-runtime)"),
     ("exact", ("script",), "llvm", "KMP_AFFINITY=reset"),
 ])  # fmt: skip
-def test_a_plan_says_which_runtime_and_why(bind, given, runtime, words):
+def test_a_plan_says_which_runtime_and_bindings_that_hold_have_no_warning(bind, given, runtime, words):
     plan = made(bind, *given, runtime=runtime)[1]
     (note,) = (note for note in plan.notes if note.code == "omp-runtime")
     assert words in note.text
     assert not note.warning
     assert conflicts(plan) == []
+    make_plan(DUAL, plan.request.replace(strict=True))
 
 
-def test_mkl_starts_one_thread_per_core():
+def test_mkl_starts_one_thread_per_core_and_a_wrong_omp_runtime_is_warned_about():
     request = Request(ranks=1, smt="all", workload=workload("python", "available gomp"))
     (note,) = (note for note in make_plan(DUAL, request).notes if note.code == "mkl-dynamic")
     assert "will start at most 8 of 16 threads" in note.text
+    (text,) = conflicts(made("exact", "app", "needed iomp", runtime="gomp")[1])
+    assert "--omp-runtime is gomp, but libiomp5 will be loaded (needed by app)" in text

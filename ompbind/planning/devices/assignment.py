@@ -143,17 +143,14 @@ def _assign_nearest(
 
 
 def _too_few_error(machine: Machine, devices: Devices, request: Request, ranks: int) -> PlanError:
-    each, have = request.devices_per_rank or 1, len(devices)
-    noun = devices[0].kind.label
+    each, have, noun = request.devices_per_rank or 1, len(devices), devices[0].kind.label
     of_each = f" with {count(each, noun)} each" if each > 1 else ""
-    need = f"{count(ranks, 'rank')}{of_each} {'needs' if ranks == 1 else 'need'}"
-    visible = f"{have} {'is' if have == 1 else 'are'} visible"
+    need = f"{count(ranks, 'rank')}{of_each} {'needs' if ranks == 1 else 'need'} {count(ranks * each, noun)}"
     reasons = render_reasons(devices[0].kind, machine, request)
-    message = f"{need} {count(ranks * each, noun)}, but {visible}{reasons}"
+    hint = f"start at most {count(have // each, 'rank')}, or let ranks share devices with --share-devices"
     if have < each:
-        return PlanError(message, hint=f"use at most {have} devices per rank")
-    fewer = f"start at most {count(have // each, 'rank')}"
-    return PlanError(message, hint=f"{fewer}, or let ranks share devices with --share-devices")
+        hint = f"use at most {have} devices per rank"
+    return PlanError(f"{need}, but {have} {'is' if have == 1 else 'are'} visible{reasons}", hint=hint)
 
 
 def list_deciding(devices: Sequence[Device]) -> Devices:
@@ -242,16 +239,16 @@ def divide_near_devices(
 
 def _make_groups(cores: Cores, localities: Sequence[DeviceLocality]) -> list[_RankGroup]:
     """Return the ranks with the same cores near their devices, in the order of their first ranks."""
-    everything = frozenset(cores.rows)
+    everything, rows = frozenset(cores.rows), cores.table.rows
     found: dict[tuple[frozenset[int], frozenset[int]], list[int]] = {}
     for locality in dict.fromkeys(localities):
-        usable = everything.intersection(cores.table.rows(locality.cpus)) or everything
-        near = everything.intersection(cores.table.rows(locality.preferred)) or usable
+        usable = everything.intersection(rows(locality.cpus)) or everything
+        near = everything.intersection(rows(locality.preferred)) or usable
         ranks = [rank for rank, other in enumerate(localities) if other == locality]
         found.setdefault((near, usable), []).extend(ranks)
+    sets = found.items()
     return [
-        _RankGroup(ranks=tuple(sorted(ranks)), near=near, usable=usable)
-        for (near, usable), ranks in found.items()
+        _RankGroup(ranks=tuple(sorted(ranks)), near=near, usable=usable) for (near, usable), ranks in sets
     ]
 
 
@@ -276,8 +273,8 @@ def _count_cores(groups: Sequence[_RankGroup]) -> dict[int, int]:
     around = {
         rank: [cores for cores in left if group.usable <= cores] for group in groups for rank in group.ranks
     }
-    counts = dict.fromkeys(sorted(around), 0)
-    active = list(counts)
+    active = sorted(around)
+    counts = dict.fromkeys(active, 0)
     while active:
         can_grow = []
         for rank in active:

@@ -5,7 +5,6 @@ import pytest
 from ompbind.cpuset import CpuSet
 from ompbind.errors import OmpbindError, PlanError, RequestError
 from ompbind.machine.devices import Device, DeviceKind, number_devices
-from ompbind.planning.devices.locality import find_near
 from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.metrics import measure_plan
 from tests.machines import Shape, make_machine
@@ -32,13 +31,6 @@ def machine_with(*devices, **changes):
 
 def make_gpus(*near):
     return tuple(device(f"0{number}:00.0", cpus) for number, cpus in enumerate(near, 1))
-
-
-def test_a_device_without_a_list_of_cpus_is_near_those_of_its_node():
-    (gpu,) = make_gpus("")
-    machine = machine_with(gpu)
-    assert find_near(machine, gpu.replace(node=2)) == CpuSet([*range(8, 12), *range(24, 28)])
-    assert not find_near(machine, gpu)
 
 
 FOUR = make_gpus("12-15", "8-11", "0-3", "4-7")
@@ -73,9 +65,7 @@ SHARED = {"ranks": 4, "share_devices": True, "devices_per_rank": 2}
 
 
 @pytest.mark.parametrize(("options", "expected"), [
-    ({"ranks": None}, EACH),
-    ({"ranks": 2}, PAIRS),
-    ({"ranks": 3}, "gpu:0,gpu:1 8-15; gpu:2 0-3; gpu:3 4-7"),
+    ({"ranks": None}, EACH), ({"ranks": 2}, PAIRS), ({"ranks": 3}, "gpu:0,gpu:1 8-15; gpu:2 0-3; gpu:3 4-7"),
     ({"ranks": 4, "reserve": 1}, LESS),
     ({"ranks": 2, "mask": "0-3|8-11"}, "gpu:0,gpu:1 0-3; gpu:2,gpu:3 8-11"),
     ({"ranks": 2, "mask": "none", "service_total": 1}, "gpu:0,gpu:1 0-31; gpu:2,gpu:3 0-31"),
@@ -207,19 +197,18 @@ def test_virtual_functions_count_if_their_physical_function_is_not_usable():
     assert rows(plan(machine_with(physical, *virtual), devices=NIC)) == "nic:0 0-3"
     unusable = physical.replace(excluded="no driver")
     assert rows(plan(machine_with(unusable, *virtual), devices=NIC)) == "nic:1,nic:2 0-3"
-
-
-FIVE_EACH = "1 rank with 5 GPUs each needs 5 GPUs"
+    # a device without a list of CPUs is near those of its node
+    of_node = unusable.replace(cpus=CpuSet(), node=2, excluded="")
+    assert rows(plan(machine_with(of_node), devices=NIC)) == "nic:0 8-11"
 
 
 @pytest.mark.parametrize(("options", "message", "hint"), [
     ({"ranks": 5}, "5 ranks need 5 GPUs, but 4 are visible", "at most 4 ranks, or"),
     ({"ranks": 3, "devices_per_rank": 2}, "3 ranks with 2 GPUs each need 6 GPUs", "at most 2 ranks"),
-    ({"ranks": None, "devices_per_rank": 5}, FIVE_EACH, "at most 4 devices per rank"),
+    ({"ranks": None, "devices_per_rank": 5}, "1 rank with 5 GPUs each needs 5 GPUs", "4 devices per rank"),
     ({"ranks": 1, "devices": NIC}, "no NIC is visible", "'ompbind topo' lists"),
     ({"ranks": 4, "strategy": "nodes"}, "--strategy nodes and --devices", "balanced, compact, spread"),
     ({"ranks": 4, "cores": 5}, "need 20 cores, but 16 are usable", "at most 3 ranks"),
-    ({"ranks": 4, "reserve": 4}, "rank 0 would have no core left", "fewer cores"),
     ({"ranks": 1, "near": ("gpu:4",)}, "--near gpu:4: this machine has no", "gpu:0 (0000:01:00.0)"),
     ({"ranks": 1, "near": ("gpu:0",), "mask": "0-3"}, "names no CPU near gpu:0", "12-15,28-31"),
 ])  # fmt: skip
@@ -243,7 +232,7 @@ def test_near_takes_the_nearest_node_and_says_so():
     made = plan(machine, ranks=1, near=("gpu:2",))
     assert rows(made) == " 12-15"
     (text,) = notes(made, "device-far")
-    assert "near gpu:2 (CPUs 0-3,16-19): CPUs 12-15 are the nearest" in text
+    assert "no allowed CPU is near gpu:2 (CPUs 0-3,16-19): CPUs 12-15 are the nearest" in text
     with pytest.raises(PlanError, match="no allowed CPU is near gpu:2"):
         plan(machine, ranks=1, near=("gpu:2",), strict=True)
 
@@ -281,12 +270,9 @@ def test_too_few_devices_say_which_are_not_visible_and_why():
         assert "gpu:1: cannot open /dev/nvidia1)" in text
 
 
-def test_distances_from_devices_are_measured():
+def test_distances_from_devices_are_measured_and_kinds_that_ranks_cannot_get_are_refused():
     made = plan(with_distances(machine_with(*FOUR)), ranks=3, devices=GPU)
     assert measure_plan(made).device_distances == (12, 10, 10)
-
-
-@pytest.mark.parametrize("devices", ["gpu", ("gpu", "display")])
-def test_kinds_that_ranks_cannot_get_are_refused(devices):
-    with pytest.raises(RequestError, match="names no devices that ranks can get"):
-        plan(machine_with(*FOUR), ranks=2, devices=devices)
+    for devices in ("gpu", ("gpu", "display")):
+        with pytest.raises(RequestError, match="names no devices that ranks can get"):
+            plan(machine_with(*FOUR), ranks=2, devices=devices)

@@ -17,7 +17,7 @@ from itertools import accumulate, pairwise
 
 import pytest
 
-from ompbind.cpuset import CpuSet
+from ompbind.cpuset import CpuSet, union
 from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import Level
 from ompbind.planning.devices.locality import find_common_domain, find_near, measure_distance
@@ -29,18 +29,13 @@ from tests.recordings import ABSENT, read_with_devices
 
 def read_gpus(name):
     machine = read_with_devices(name)
-    gpus = [device for device in machine.devices if device.kind is DeviceKind.GPU]
-    return machine, gpus
+    return machine, [device for device in machine.devices if device.kind is DeviceKind.GPU]
 
 
 def cores_in(machine, cpus):
     """The allowed CPUs of each core in a set of CPUs."""
     allowed = cpus & machine.allowed
     return [core.cpus & allowed for core in machine.at(Level.CORE, allowed)]
-
-
-def join(cores):
-    return CpuSet(cpu for core in cores for cpu in core)
 
 
 def split(items, parts):
@@ -62,14 +57,14 @@ def prrte(machine, gpus, bind):
     for gpu in sorted(gpus, key=lambda gpu: gpu.address):
         cores = cores_in(machine, node_of(machine, gpu).cpus)
         position = sum(node_of(machine, other) == node_of(machine, gpu) for other in used)
-        used[gpu] = join(cores) if bind == "numa" else cores[position % len(cores)]
+        used[gpu] = union(cores) if bind == "numa" else cores[position % len(cores)]
     return [((gpu,), used[gpu]) for gpu in gpus]
 
 
 def prrte_several(machine, groups):
     """PRRTE with `ndev`: the CPUs of the common ancestor."""
     sets = ([find_near(machine, gpu) for gpu in group] for group in groups)
-    ancestors = (find_common_domain(machine, join(near)) if len({*near}) > 1 else near[0] for near in sets)
+    ancestors = (find_common_domain(machine, union(near)) if len({*near}) > 1 else near[0] for near in sets)
     return [(group, cpus & machine.allowed) for group, cpus in zip(groups, ancestors, strict=True)]
 
 
@@ -77,10 +72,10 @@ def torch_numa(machine, gpus, mode):
     nodes = [node_of(machine, gpu) for gpu in gpus]
     found = []
     for index, (gpu, node) in enumerate(zip(gpus, nodes, strict=True)):
-        position, same = nodes[:index].count(node), nodes.count(node)
+        position = nodes[:index].count(node)
         cores = cores_in(machine, node.cpus)
         if mode == "exclusive":
-            cores = split(cores, same)[position]
+            cores = split(cores, nodes.count(node))[position]
         elif mode == "socket":
             package = machine.at(Level.PACKAGE, CpuSet([node.cpus.first]))[0]
             cores = cores_in(machine, package.cpus)
@@ -88,7 +83,7 @@ def torch_numa(machine, gpus, mode):
             caches = machine.at(Level.L3, node.cpus) or (node,)
             by_size = sorted(caches, key=lambda cache: (-len(cache.cpus & node.cpus), cache.cpus.first))
             cores = cores_in(machine, by_size[position % len(by_size)].cpus & node.cpus)
-        found.append(((gpu,), join(cores)))
+        found.append(((gpu,), union(cores)))
     return found
 
 
@@ -105,7 +100,7 @@ def mpibind(machine, gpus, ranks, division):
     if ranks < len(nodes):
         for own in split(nodes, ranks):
             inside = tuple(gpu for gpu in gpus if node_of(machine, gpu) in own)
-            rows.append((inside, join(core for node in own for core in cores_in(machine, node.cpus))))
+            rows.append((inside, union(core for node in own for core in cores_in(machine, node.cpus))))
         return rows
     found = {node: [gpu for gpu in gpus if node_of(machine, gpu) == node] for node in nodes}
     on_nodes = {node: own for node, own in found.items() if own}
@@ -118,7 +113,7 @@ def mpibind(machine, gpus, ranks, division):
             few = len(own) < tasks
             devices = (own[task * len(own) // tasks],) if few else tuple(split(own, tasks)[task])
             share = split(cores, tasks)[task] if len(cores) >= tasks else [cores[task % len(cores)]]
-            rows.append((devices, join(share)))
+            rows.append((devices, union(share)))
     return rows
 
 

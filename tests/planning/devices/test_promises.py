@@ -81,11 +81,9 @@ OPTIONS = [
 @pytest.mark.parametrize("name", SAMPLED or [ABSENT])
 @given(data=st.data())
 def test_plans_of_recorded_machines(name, data):
-    machine = read_with_devices(name)
-    options = data.draw(st.sampled_from(OPTIONS))
-    ranks = data.draw(st.integers(1, 16))
-    share = data.draw(st.booleans())
-    request = Request(**{"devices": (DeviceKind.GPU,), **options, "ranks": ranks, "share_devices": share})
+    machine, share = read_with_devices(name), data.draw(st.booleans())
+    options = {**data.draw(st.sampled_from(OPTIONS)), "ranks": data.draw(st.integers(1, 16))}
+    request = Request(**{"devices": (DeviceKind.GPU,), **options, "share_devices": share})
     try:
         made = make_plan(machine, request)
     except PlanError:
@@ -135,11 +133,8 @@ def check_near(made):
     """Ranks are near their devices if the cores suffice, and equal ranks have equal shares."""
     if not made.placements[0].devices:
         return
-    allowed = made.machine.allowed
-    localities = []
-    for placement in made.placements:
-        deciding = tuple(d for d in placement.devices if d.kind is placement.devices[0].kind)
-        localities.append(find_locality(made.machine, deciding, allowed))
+    deciding = [[d for d in rank.devices if d.kind is rank.devices[0].kind] for rank in made.placements]
+    localities = [find_locality(made.machine, devices, made.machine.allowed) for devices in deciding]
     core_of = made.machine.table.core_of
     sizes = {}
     for placement, locality in zip(made.placements, localities, strict=True):

@@ -68,12 +68,6 @@ def test_gpus_are_given_by_uuids_or_by_the_last_variable_that_counts(gpus, env, 
     assert all(own.keys() == {name, *OWN} for own in made)
 
 
-def test_words_are_in_the_order_of_the_inherited_variable():
-    gpus = make_nvidia_gpus(4, with_uuids=False)
-    made = variables(gpus, [[gpus[0], gpus[2]], [gpus[1], gpus[3]]], {CUDA: "3,2,1,0"})
-    assert [own[CUDA] for own in made] == ["2,0", "3,1"]
-
-
 def test_a_rank_with_a_gpu_of_one_vendor_sees_none_of_another_and_hip_finds_its_own_beside_nvidias():
     gpus = (make_gpu(0, uuid=UUIDS[0]), *(gpu.replace(index=gpu.index + 1) for gpu in make_amd_gpus(2)))
     first, second = variables(gpus, one_each(gpus[:2]))
@@ -118,11 +112,12 @@ def test_only_variables_of_outer_ranks_are_removed_where_ranks_get_no_variables_
 NICS = (make_nic(0, "mlx5_0", "ib0"), make_nic(1, "mlx5_10"), make_nic(2, network="eth0"))
 
 
-def test_network_interfaces_have_the_names_of_their_drivers():
+def test_network_interfaces_have_the_names_of_their_drivers_and_words_the_order_of_the_variable():
     made = variables(NICS, [NICS[:2], NICS[1:]])
     assert [rank["OMPBIND_NICS"] for rank in made] == ["mlx5_0,mlx5_10", "mlx5_10,eth0"]
-    gpus = make_nvidia_gpus(1)
-    assert variables((*NICS, *gpus), [gpus])[0]["OMPBIND_NICS"] is None
+    gpus = make_nvidia_gpus(4, with_uuids=False)
+    made = variables((*NICS, *gpus), [[gpus[0], gpus[2]], [gpus[1], gpus[3]]], {CUDA: "3,2,1,0"})
+    assert [(own["OMPBIND_NICS"], own[CUDA]) for own in made] == [(None, "2,0"), (None, "3,1")]
 
 
 @given(ENVIRONMENTS, st.booleans(), st.sampled_from([make_nvidia_gpus, make_amd_gpus, make_intel_gpus]))
