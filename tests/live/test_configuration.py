@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.cli.command_lines import call as call_here
-from tests.live.conftest import two_cpus
+from tests.live.conftest import one_line, two_cpus
 from tests.live.other_user import NOBODY
 
 USER = ".config/ompbind/ompbind.toml"
@@ -88,7 +88,7 @@ def test_the_defaults_of_a_project_cannot_run_code(call, home):
     done = call("run", *SHOW)
     assert done.stdout == ",\n" * 2
     refused = "defaults.env, defaults.preload, defaults.topology have no effect in a project file"
-    assert f"warning: {path}: {refused}" in " ".join(done.stderr.split())
+    assert f"warning: {path}: {refused}" in one_line(done.stderr)
     assert call("run", "-q", *SHOW).stderr == ""
     path.write_text('[defaults]\nenv = ["A=1"]\n')
     assert call("run", *SHOW, OMPBIND_CONFIG=str(path)).stdout == "1,\n"
@@ -99,44 +99,40 @@ def test_defaults_of_the_user_give_way_to_those_of_a_project(show, home):
     write(home / "ompbind.toml", '[defaults]\nranks = 2\nmask = "0|1"\n')
     done = show("run", "-v", "--dry-run", "--topology", "synthetic:pack:1 core:4 pu:1", "--", "x")
     assert done.returncode == 0, done.stderr
-    assert "defaults.strategy=spread is not used with" in " ".join(done.stderr.split())
+    assert "defaults.strategy=spread is not used with" in one_line(done.stderr)
     write(home / "ompbind.toml", '[defaults]\nstrategy = "spread"\nranks = 2\nmask = "0|1"\n')
     done = show("plan", "--topology", "synthetic:pack:1 core:4 pu:1")
-    assert "has no effect with" in " ".join(done.stderr.split())
+    assert "has no effect with" in one_line(done.stderr)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
 def test_files_of_another_user_are_ignored_or_refused(call, home):
     path = write(home / "ompbind.toml", '[defaults]\nranks = 2\n[preset.a.env]\nA = "1"\n')
     os.chown(path, NOBODY, NOBODY)
-    done = call("run", *SHOW)
-    assert (done.stdout, done.returncode) == (",\n", 0)
-    assert f"warning: {path} is ignored: it belongs to user {NOBODY}" in " ".join(done.stderr.split())
-    done = call("run", "--config", "ompbind.toml", *SHOW)
-    assert (done.stdout, done.returncode) == ("", 125)
-    assert f"ompbind.toml: it belongs to user {NOBODY}" in done.stderr
-    done = call("run", "--preset", "a", *SHOW)
-    assert (done.stdout, done.returncode) == ("", 125)
-    assert f"hint: {path} is ignored: it belongs to user {NOBODY}" in " ".join(done.stderr.split())
+    owner = f"it belongs to user {NOBODY}"
+    for options, started, text in (
+        ([], ",\n", f"warning: {path} is ignored: {owner}"),
+        (["--config", "ompbind.toml"], "", f"ompbind.toml: {owner}"),
+        (["--preset", "a"], "", f"hint: {path} is ignored: {owner}"),
+    ):
+        done = call("run", *options, *SHOW)
+        assert (done.stdout, done.returncode) == (started, 0 if started else 125)
+        assert text in one_line(done.stderr)
 
 
 def test_ranks_of_a_job_that_read_different_files_are_warned(call, home, start, ompbind):
     first, second = two_cpus()
     write(home / "one/ompbind.toml", f'[defaults]\nmask = "{first}"\n')
     write(home / "two/ompbind.toml", f'[defaults]\nmask = "{second}"\n')
-    job = {"PMI_SIZE": "2", "MPI_LOCALNRANKS": "2", "HOME": str(home)}
-    rank0 = {**job, "PMI_RANK": "0", "MPI_LOCALRANKID": "0", "OMPBIND_STRATEGY": "all"}
-    rank1 = {**job, "PMI_RANK": "1", "MPI_LOCALRANKID": "1", "OMPBIND_STRATEGY": "all"}
-    command = ("exec", "--run-id", "job", "--", "sh", "-c", "echo up; read x")
-    live = start(*command, env=rank0, cwd=home / "one", stdin=-1)
-    assert live.stdout.readline() == "up\n"
-    digest = json.loads(call("ps", "--format", "json").stdout)["runs"][0]["configuration"]
-    assert len(digest) == 16
+    job = {"PMI_SIZE": "2", "MPI_LOCALNRANKS": "2", "HOME": str(home), "OMPBIND_STRATEGY": "all"}
+    rank0, rank1 = ({**job, "PMI_RANK": rank, "MPI_LOCALRANKID": rank} for rank in "01")
+    command = ("exec", "--run-id", "job", "--", "sh", "-c", "echo up; exec sleep 300")
+    live = start(*command, env=rank0, cwd=home / "one", up=1)
+    assert len(json.loads(call("ps", "--format", "json").stdout)["runs"][0]["configuration"]) == 16
     end = ("exec", "--run-id", "job", "--", "true")
     warned = ompbind(*end, env=rank1, cwd=home / "two").stderr
-    assert f"(pid {live.pid}) have read other configuration files" in " ".join(warned.split())
+    assert f"(pid {live.pid}) have read other configuration files" in one_line(warned)
     assert "configuration" not in ompbind(*end, env=rank1, cwd=home / "one").stderr
-    live.communicate("\n", timeout=60)
 
 
 def test_config_fits_the_terminal_and_hides_secrets(show, home):

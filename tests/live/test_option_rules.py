@@ -29,20 +29,17 @@ COMMAND = ("/bin/true", "{rank}")
 INHERITED = {"OMP_NUM_THREADS": "3", "OMP_DYNAMIC": "true"}
 
 EFFICIENT = CpuSet(cpu for cpu in range(64) if cpu % 16 >= 8)
+FAST = CpuSet(range(64)) - EFFICIENT
+NEAR = ((EFFICIENT, 1), (EFFICIENT, 1), (FAST, 0), (FAST, 0))
 HYBRID = make_machine(Shape(packages=2, l3s=2, cores=4, smt=4)).replace(
     source="live",
     kinds=(
-        CoreKind(name="performance", cpus=CpuSet(range(64)) - EFFICIENT, strength=1024, source="type"),
+        CoreKind(name="performance", cpus=FAST, strength=1024, source="type"),
         CoreKind(name="efficiency", cpus=EFFICIENT, strength=600, source="type"),
     ),
     devices=(
-        *(
-            make_gpu(
-                index, uuid=uuid, cpus=EFFICIENT if index < 2 else CpuSet(range(64)) - EFFICIENT, node=node
-            )
-            for index, (uuid, node) in enumerate(zip(UUIDS, (1, 1, 0, 0), strict=False))
-        ),
-        make_nic(0, "mlx5_0").replace(cpus=CpuSet(range(64)) - EFFICIENT, node=0),
+        *(make_gpu(at, uuid=UUIDS[at], cpus=cpus, node=node) for at, (cpus, node) in enumerate(NEAR)),
+        make_nic(0, "mlx5_0").replace(cpus=FAST, node=0),
         make_nic(1, "mlx5_1").replace(cpus=EFFICIENT, node=1),
     ),
 )
@@ -59,8 +56,7 @@ VALUES = {
     "ranks": ["-n2"], "mask": ["-m0,12-13,16,32", "-n2 -m0,16,32|1,12,17,28", "-mnone"],
     "strategy": ["-sspread", "-scores", "-sall"], "smt": ["--smt=2", "--smt=all"],
     "sibling": ["--sibling=last"], "threads": ["-t2"], "cores": ["-c1"],
-    "processes_per_rank": ["--processes-per-rank=2"],
-    "service_cores": ["--service-cores=1"],
+    "processes_per_rank": ["--processes-per-rank=2"], "service_cores": ["--service-cores=1"],
     "reserve": ["--reserve=1"], "reserve_total": ["--reserve-total=1"],
     "core_kind": ["--core-kind=efficiency"], "share": ["--share"], "avoid": ["--avoid"],
     "exclusive": ["--exclusive"], "wait": ["--wait", "--wait=5"], "allow_partial": ["--allow-partial"],
@@ -71,24 +67,21 @@ VALUES = {
     "compat": ["--compat=vllm"], "fill": ["--fill"], "chdir": ["--chdir=/"], "wrap": ["--wrap=nice"],
     "devices": ["--devices=gpu", "--devices=nic", "--devices=gpu,nic", "--devices=auto"],
     "devices_per_rank": ["--devices-per-rank=1"], "share_devices": ["--share-devices"],
-    "near": ["--near=gpu:0"],
-    "stdin": ["--stdin=none"],
+    "near": ["--near=gpu:0"], "stdin": ["--stdin=none"],
     "output": ["--output=tag", "--output=files --log-dir=logs"], "log_dir": ["--log-dir=logs"],
     "force": ["--force"], "timestamps": ["--timestamps"], "pty": ["--pty"], "quiet": ["--quiet"],
     "verbose": ["--verbose"],
     "on_failure": ["--on-failure=continue", "--on-failure=restart", "--on-failure=restart:2"],
     "timeout": ["--timeout=5"], "grace": ["--grace=3"], "keep_descendants": ["--keep-descendants"],
-    "verify": ["--verify=", "--verify=strict"], "report": ["--report=run.json"],
-    "dry_run": ["--dry-run"],
+    "verify": ["--verify=", "--verify=strict"], "report": ["--report=run.json"], "dry_run": ["--dry-run"],
 }  # fmt: skip
 """Values of each option of `run`; each has an effect on HYBRID, at least with the options of NEEDED."""
 
 NEEDED = {
     "strategy": ["-n2", "-t2"], "omp_runtime": ["--bind=exact"], "proc_bind": ["--bind=thread"],
     "strict": ["--expect=tcmalloc"], "allow_partial": ["-m0,12-13,16,32,500"], "wait": ["--exclusive"],
-    "force": ["--log-dir=logs"], "timestamps": ["--output=tag"],
-    "pty": ["--output=tag"], "devices_per_rank": ["--devices=gpu"],
-    "share_devices": ["-n5", "--devices=gpu"],
+    "force": ["--log-dir=logs"], "timestamps": ["--output=tag"], "pty": ["--output=tag"],
+    "devices_per_rank": ["--devices=gpu"], "share_devices": ["-n5", "--devices=gpu"],
 }  # fmt: skip
 """Options without which an option has no effect, and with which it has one."""
 
@@ -105,8 +98,7 @@ SAME = {
     ("omp_runtime", "proc_bind"): "as before",
     ("devices_per_rank", "share_devices"): "five ranks that share four GPUs get one each anyway",
     ("share_devices", "ranks"): "two ranks need not share four GPUs",
-    ("share_devices", "strategy"): "as before",
-    ("--share-devices", "-n2 -m0,16,32|1,12,17,28"): "as before",
+    ("share_devices", "strategy"): "as before", ("--share-devices", "-n2 -m0,16,32|1,12,17,28"): "as before",
     ("near", "devices_per_rank"): "a rank with one GPU gets the first",
     ("near", "core_kind"): "the first GPU is near the cores for efficiency",
     ("core_kind", "near"): "as before", ("core_kind", "devices_per_rank"): "as before",
@@ -136,8 +128,7 @@ def run_result(settings, planned):
     if settings.dry_run:
         return settings.dry_run, settings.quiet
     options = make_run_options(settings, *planned, make_output(settings), None)
-    others = [settings.wait, settings.quiet, settings.verbose]
-    others += [settings.verify, settings.report]
+    others = [settings.wait, settings.quiet, settings.verbose, settings.verify, settings.report]
     return options.replace(expected=None, run_id="").as_dict(), others
 
 
@@ -218,7 +209,6 @@ def test_no_option_of_a_pair_is_silently_without_effect(name):
 
 MESSAGES = rows("""
     -m none --bind exact                   | --bind exact and --mask none contradict each other
-    -m none -s compact                     | --strategy compact has no effect with --mask none
     -n 2 -m 0|1 -s spread                  | --strategy spread has no effect with --mask '0|1'
     --proc-bind spread --bind rank         | --proc-bind spread has no effect with --bind rank
     --proc-bind spread                     | has no effect with the default --bind rank hint: use --bind core
@@ -226,17 +216,13 @@ MESSAGES = rows("""
     -q -v                                  | --verbose and --quiet contradict each other
     --reserve-total 1 --reserve 1          | --reserve-total 1 and --reserve 1 contradict each other
     STRATEGY=spread MASK=0|1               | OMPBIND_STRATEGY=spread has no effect with OMPBIND_MASK='0|1'
-    PROC_BIND=spread BIND=rank             | OMPBIND_PROC_BIND=spread has no effect with OMPBIND_BIND=rank
     --devices-per-rank 1                   | --devices-per-rank 1 has no effect without --devices hint: add
     --allow-partial --dry-run              | warning: --allow-partial has no effect without --mask
     -v --dry-run SHARE_DEVICES=1           | OMPBIND_SHARE_DEVICES is not used with the default --devices none
     -m 0 --smt all --dry-run               | warning: --smt all has no effect with --mask 0: ranks get
     --dry-run --report a.json --timeout 5  | warning: --timeout 5 and --report a.json have no effect with
-    --dry-run --verify=strict              | warning: --verify=strict has no effect with --dry-run
     --dry-run -q --report a.json           |
     --dry-run -m 0 STRATEGY=spread         |
-    --dry-run -m none BIND=exact           |
-    --dry-run PROC_BIND=spread             |
     --dry-run -v -m none BIND=exact        | OMPBIND_BIND=exact is not used with --mask none
     --dry-run -v --bind exact MASK=none    | OMPBIND_MASK=none is not used with --bind exact
     --dry-run -v PROC_BIND=spread          | OMPBIND_PROC_BIND=spread is not used with the default

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from tests.cli.command_lines import call
-from tests.live.conftest import OMPBIND, clean_environment, required
+from tests.live.conftest import OMPBIND, required, run_program
 from tests.machines import Shape, write_tree
 
 EXTRA = 'it\'s\n two "lines" $HOME `x` \\ *'
@@ -44,10 +44,7 @@ def test_sh_format_sets_the_environment_that_run_sets(ompbind, name):
     inherited = {"GOMP_CPU_AFFINITY": "0", "OMP_DYNAMIC": "true", "KEEP": "me", "HOME": "/"}  # zsh sets HOME
     text = ompbind("plan", *options, "--format", "sh", "--rank", "1", env=inherited).stdout
     code = 'eval "$1"; exec python -c "$2"'
-    done = subprocess.run(
-        [required(name), "-c", code, "sh", text, DUMP],
-        env=clean_environment(**inherited), capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+    done = run_program(required(name), "-c", code, "sh", text, DUMP, env=inherited)
     assert done.returncode == 0, done.stderr
     script = f"[ $RANK = 1 ] || exit 0; exec python -c '{DUMP}'"
     started = ompbind("run", *options, "--", "sh", "-c", script, env=inherited)
@@ -98,13 +95,8 @@ def test_a_picture_in_a_pipe_needs_only_the_characters_of_its_encoding(ompbind):
 
 def on_terminal(columns, *args, **env):
     """Return what ompbind writes to a terminal with this number of columns."""
-    required("script")
-    settings = {name: text for name, text in clean_environment().items() if name != "NO_COLOR"} | env
-    command = f"stty cols {columns}; {shlex.join([OMPBIND, *args])}"
-    done = subprocess.run(
-        ["script", "-qec", command, "/dev/null"],
-        env=settings, capture_output=True, text=True, encoding="utf-8", timeout=60,
-    )  # fmt: skip
+    command, env = f"stty cols {columns}; {shlex.join([OMPBIND, *args])}", {"NO_COLOR": "", **env}
+    done = run_program(required("script"), "-qec", command, "/dev/null", env=env, encoding="utf-8")
     return done.stdout.replace("\r\n", "\n")
 
 
@@ -130,19 +122,6 @@ def test_terminals_show_colours_and_faint_text_unless_disabled(dual, tmp_path, e
     shown = on_terminal(80, "topo", "--topology", "narrow", **env)
     assert "not allowed" in shown
     assert ("\x1b[2m" in shown) == is_coloured
-
-
-def test_formats_of_topo(dual):
-    topo = json.loads(call("topo", "--format", "json", "--topology", dual).stdout)
-    assert (topo["schema"], topo["online"], topo["allowed"]) == ("ompbind-topo/2", "0-15", "0-15")
-    assert topo["cpus"][12] == {
-        "cpu": 12, "drawer": None, "book": None, "package": 1, "die": None, "l3": 1, "cluster": None, "l2": 4,
-        "core": 4, "node": 1, "kind": None, "allowed": True,
-    }  # fmt: skip
-    assert (topo["nodes"][1]["memory_bytes"], topo["nodes"][1]["cpus"]) == (1 << 30, "4-7,12-15")
-    lines = call("topo", "--format", "table", "--topology", dual).stdout.splitlines()
-    assert lines[13].split() == ["12", "4", "4", "1", "1", "1", "allowed"]
-    assert len(lines) == 17
 
 
 def test_a_reader_that_closes_the_pipe_causes_no_error_message(ompbind):

@@ -60,10 +60,9 @@ WHEN_READY = "while [ ! -e {0}/ready ]; do sleep 0.02; done"
 @pytest.mark.two_cpus
 def test_the_run_exits_after_all_ranks(ompbind, tmp_path):
     script = (
-        f"echo $$ >> {tmp_path}/pids; [ $RANK = 1 ] && exit 3; trap 'sleep 0.3; exit 0' TERM; sleep 30 & wait"
+        f"echo $$ >> {tmp_path}/pids; [ $RANK = 1 ] && exit 3; trap 'sleep 0.3; exit 0' TERM; sleep 9 & wait"
     )
-    done = ompbind("run", "-n", "2", "--", "sh", "-c", script)
-    assert done.returncode == 3
+    assert ompbind("run", "-n", "2", "--", "sh", "-c", script).returncode == 3
     assert not [pid for pid in (tmp_path / "pids").read_text().split() if is_alive(pid)]
 
 
@@ -96,9 +95,8 @@ def test_arguments_are_not_changed(ompbind):
 def test_standard_input_goes_to_the_first_rank(ompbind):
     script = "printf '%s:%s\n' $RANK \"$(cat)\""
     for option, expected in (("first", ["0:words", "1:"]), ("none", ["0:", "1:"])):
-        done = ompbind(
-            "run", "-n", "2", "--stdin", option, "--", "sh", "-c", script, stdin=None, input="words"
-        )
+        options = ("-n", "2", "--stdin", option)
+        done = ompbind("run", *options, "--", "sh", "-c", script, stdin=None, input="words")
         assert sorted(done.stdout.splitlines()) == expected
 
 
@@ -184,7 +182,6 @@ def test_a_run_that_is_continued_before_it_could_be_stopped_goes_on(start):
 
 
 def pending_signals(pid):
-    """Return the signals that a process has not handled yet."""
     status = Path(f"/proc/{pid}/status").read_text()
     bits = int(status.partition("ShdPnd:")[2].split()[0], 16)
     return {number for number in range(1, 65) if bits >> number - 1 & 1}
@@ -200,8 +197,7 @@ def test_a_run_without_a_process_that_could_continue_it_is_not_stopped(start):
 
 @pytest.mark.two_cpus
 def test_a_stopped_rank_is_continued_to_act_on_sighup(start):
-    process = start("run", "-n", "2", "--", "sh", "-c", "echo up; exec sleep 300")
-    assert [process.stdout.readline() for _ in range(2)] == ["up\n"] * 2
+    process = start("run", "-n", "2", "--", "sh", "-c", "echo up; exec sleep 300", up=2)
     ranks = ranks_of(process)
     for pid in ranks:
         os.kill(pid, signal.SIGSTOP)
