@@ -1,12 +1,15 @@
 """Sessions compared with each other, and the intervals of medians."""
 
+import re
+
 import pytest
 
-from ompbind.bench.compare_sessions import compare_sessions, render_failure
+from ompbind.bench.compare_sessions import compare_sessions, render_failure, render_sessions
 from ompbind.bench.comparing import find_cut, make_median_interval
 from ompbind.bench.records import Metric, Status
 from ompbind.errors import RequestError
-from tests.bench.sessions import make_session, make_timed_run
+from ompbind.report.text import Screen
+from tests.bench.sessions import make_candidate, make_session, make_timed_run
 
 RATE = Metric(name="tokens/s", pattern="(.*)", higher=True)
 
@@ -47,15 +50,24 @@ def test_what_gives_no_interval_or_ratio():
     assert (change.runs, change.has_failed) == ((8, 0), True), "only valid runs count"
 
 
-def test_several_sessions_and_candidates_that_only_some_have():
-    values = [{"unbound": [1.0] * 5}, {"unbound": [3.0] * 5, "default": [2.0]}, {"unbound": [2.0] * 5}]
-    sessions = list(map(make, values))
-    sessions[0] = sessions[0].replace(candidates=sessions[0].candidates[:1])
-    sessions[1] = sessions[1].replace(candidates=sessions[1].candidates[::-1])
+def test_several_sessions_and_candidates_that_only_some_have_are_compared_in_words():
+    values = [
+        {"unbound": [1.0] * 8, "smt=2": [2.0] * 8, "bind=core": [1.0] * 8, "bind=exact": [1.0] * 2},
+        {"unbound": [3.0] * 8, "default": [2.0]},
+        {"unbound": [2.0] * 8, "smt=2": [1.0] * 8, "bind=exact": [1.0] * 2, "bind=rank": [1.0]},
+    ]
+    sessions = [make(each, candidates=tuple(map(make_candidate, each))) for each in values]
     found = compare(*sessions)
-    assert [*found] == ["unbound", "smt=2", "default"]
+    assert [*found] == ["unbound", "smt=2", "bind=core", "bind=exact", "default", "bind=rank"]
     assert (found["unbound"].medians, found["unbound"].ratio) == ((1.0, 3.0, 2.0), 0.5)
     assert found["default"].medians == (None, 2.0, None)
+    text = render_sessions(sessions, [*found.values()], Screen(width=80))
+    words = ("slower", "faster", "no valid run", "too few runs", "never valid", "new")
+    for name, result in zip(found, words, strict=True):
+        assert re.search(rf"^{name} .* {result}$", text, re.M)
+    assert "session 3 compared with session 1; above 1, session 3 is faster" in text
+    assert "differs: candidates: unbound; smt=2; bind=core; bind=exact, now unbound; smt=2;" in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_failures_name_the_candidate_and_the_numbers():

@@ -4,11 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from ompbind.commands.environment import (
-    RunSpec,
-    make_local_identities,
-    make_variables,
-)
+from ompbind.commands.environment import RunSpec, make_all_variables
 from ompbind.errors import CommandNotFoundError, LaunchError
 from ompbind.execution.outcome import Outcome, RankExit, Usage
 from ompbind.machine.read.linux_cgroup import Throttling
@@ -20,7 +16,6 @@ from tests.machines import Shape, make_machine
 
 PLAN = make_plan(make_machine(Shape(cores=8)), Request(ranks=2))
 SPEC = RunSpec(argv=("./app", "a b"), run_id="night", base={})
-VARIABLES = tuple(make_variables(PLAN, identity, SPEC) for identity in make_local_identities(PLAN))
 
 
 def rendered(*exits, **more):
@@ -36,7 +31,7 @@ def test_a_report_has_everything():
         RankExit(rank=0, pid=10, code=0, stopped=True),
     )  # fmt: skip
     record = json.loads(text)
-    assert record.pop("plan") == json.loads(render_plan_json(PLAN, VARIABLES))
+    assert record.pop("plan") == json.loads(render_plan_json(PLAN, make_all_variables(PLAN, SPEC)))
     first, second = record.pop("ranks")
     assert record == {
         "schema": "ompbind-run/1", "run_id": "night", "command": ["./app", "a b"], "started": 5.25,

@@ -13,21 +13,12 @@ from ompbind.errors import MaskError, PositionError
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.other_runs import LiveRun
 from ompbind.registry.registry import RunInfo
+from ompbind.report import text as text_
 from ompbind.report.plan import render_commands, render_plan
-from ompbind.report.text import (
-    Column,
-    Screen,
-    clip,
-    render_bytes,
-    render_error,
-    render_paragraph,
-    render_table,
-)
-from tests.machines import Shape, make_machine
+from ompbind.report.text import Column, Screen, render_error
 from tests.report.test_picture import plans
 
 WIDTHS = [60, 80, 160, 200]
-MACHINE = make_machine(Shape(packages=2, nodes=2, l3s=2, cores=4, smt=2))
 
 
 def longest(text):
@@ -36,8 +27,7 @@ def longest(text):
 
 @given(plans(), st.sampled_from(WIDTHS))
 def test_any_plan_fits_the_terminal(plan, width):
-    screen = Screen(width=width)
-    assert longest(render_plan(plan, screen)) <= width
+    assert longest(render_plan(plan, Screen(width=width))) <= width
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -51,27 +41,25 @@ def test_live_runs_and_commands_fit_the_terminal(width):
     usual = info.replace(run=run.replace(ranks=((0, CpuSet(range(96))),)))
     words = render_ps([usual], 1e6, Screen(width=width)).split()
     assert {run.run_id, "developer", "4194304", "11", "0-95", *usual.command} <= {*words}, "words are whole"
-    ranks = (
-        command(rank, "word" * 5, *[f"word{rank}"] * 30, directory=f"/a/{rank}" * 9) for rank in (9, 10, 11)
-    )
-    assert longest(render_commands(list(ranks), [], width)) <= width
-
-
-def command(rank, *argv, directory="", **env):
-    return RankCommand(rank=rank, argv=argv, env=env, cpus=None, directory=directory)
+    ranks = [
+        RankCommand(rank=rank, argv=["word" * 5, *[f"word{rank}"] * 30], env={}, cpus=None,
+                    directory=f"/a/{rank}" * 9)
+        for rank in (9, 10, 11)
+    ]  # fmt: skip
+    assert longest(render_commands(ranks, [], width)) <= width
 
 
 @given(st.lists(st.text("ab, |", max_size=60), min_size=1, max_size=4), st.integers(50, 90))
 def test_columns_fit_any_width_and_no_text_is_lost(cells, width):
     columns = [Column(title=f"c{i}", cells=[cell], grows=True) for i, cell in enumerate(cells)]
-    text = render_table(columns, width)
+    text = text_.render_table(columns, width)
     assert longest(text) <= width
     assert sorted(re.sub(r"\s", "", text)) == sorted(re.sub(r"\s", "", "".join(cells) + text.split("\n")[0]))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_messages_and_errors_fit_the_terminal(width):
-    lines = render_paragraph("note", "many words " * 40, width).splitlines()
+    lines = text_.render_paragraph("note", "many words " * 40, width).splitlines()
     assert width - 6 < longest("\n".join(lines[:-1])) <= width
     with pytest.raises(MaskError) as caught:
         parse_mask(",".join(map(str, range(150))) + ",x")
@@ -99,7 +87,7 @@ def test_errors_are_marked_below_wide_characters(text, wrong, marks):
     ("12345678", "12345678"), ("123456789", "12345..."), ("漢字漢字", "漢字漢字"), ("漢字漢字漢", "漢字..."),
 ])  # fmt: skip
 def test_clipped_texts_have_so_many_columns_at_most(text, clipped):
-    assert clip(text, 8) == clipped
+    assert text_.clip(text, 8) == clipped
 
 
 @pytest.mark.parametrize(("size", "text"), [
@@ -107,4 +95,4 @@ def test_clipped_texts_have_so_many_columns_at_most(text, clipped):
     (100 << 20, "100 MiB"), (5 << 50, "5120 TiB"),
 ])  # fmt: skip
 def test_sizes_have_binary_units(size, text):
-    assert render_bytes(size) == text
+    assert text_.render_bytes(size) == text
