@@ -5,28 +5,14 @@
 
 from random import Random
 
+from ompbind.bench import records
 from ompbind.bench.decision import conclude
-from ompbind.bench.records import (
-    Candidate,
-    ComparisonResult,
-    Conclusion,
-    Hardware,
-    Kind,
-    Metric,
-    NextRound,
-    Refusal,
-    Remark,
-    Rules,
-    Run,
-    Session,
-    Status,
-    Verification,
-)  # fmt: skip
+from ompbind.bench.records import Candidate, ComparisonResult, Kind, Metric, Rules, Status
 from ompbind.bench.run_candidate import CandidateStart
 from ompbind.commands.environment import RunSpec
 from ompbind.cpuset import count
 
-HARDWARE = Hardware(hostname="node1", processor="EPYC 9654", allowed="0-15", digest="0" * 64)
+HARDWARE = records.Hardware(hostname="node1", processor="EPYC 9654", allowed="0-15", digest="0" * 64)
 NAMES = ("unbound", "default", "smt=2")
 ROUNDS = 5
 KINDS = {"unbound": Kind.UNBOUND, "default": Kind.DEFAULT}
@@ -64,16 +50,16 @@ def make_session(factors=None, *, rounds=12, base=1.4, noise=0.02, seed=1, **fie
         "candidates": tuple(each.replace(digest=f"digest of {each.name}") for each in candidates),
         "runs": tuple(runs), "ended": "decided after 12 rounds" if factors else "",
     }  # fmt: skip
-    return Session(**known | fields)
+    return records.Session(**known | fields)
 
 
 def make_timed_run(name, number, value, **fields):
     known = {
         "round": number + 1, "started": 1_700_000_000.0 + 2 * number, "values": (value,), "wall_s": (value,),
         "user_s": 3.5 * value, "system_s": 0.1, "max_rss_bytes": 300 << 20, "forced_switches": 12,
-        "verification": Verification.VERIFIED, "exit_codes": (0,),
+        "verification": records.Verification.VERIFIED, "exit_codes": (0,),
     }  # fmt: skip
-    return Run(candidate=name, number=number, **known | fields)
+    return records.Run(candidate=name, number=number, **known | fields)
 
 
 def make_run(start, number, round_number):
@@ -91,10 +77,10 @@ def find_next(session):
     """Decide after some rounds; the rest of a round that was stopped comes first."""
     rounds, started = divmod(len(session.runs), len(session.candidates))
     if rounds > ROUNDS:
-        return NextRound(round=rounds, candidates=(), ended="decided")
+        return records.NextRound(round=rounds, candidates=(), ended="decided")
     ran = {run.candidate for run in session.runs[len(session.runs) - started :]}
     names = tuple(candidate.name for candidate in session.candidates if candidate.name not in ran)
-    return NextRound(round=rounds, candidates=names)
+    return records.NextRound(round=rounds, candidates=names)
 
 
 def make_conclusion(session, choices=None, remarks=(), **changed):
@@ -111,7 +97,7 @@ def make_conclusion(session, choices=None, remarks=(), **changed):
         names = [each.candidate for each in comparisons]
         choice = next((name for name in choices if name in names), "")
         groups.append(group.replace(comparisons=tuple(comparisons), choice=choice))
-    return Conclusion(groups=tuple(groups), remarks=remarks)
+    return records.Conclusion(groups=tuple(groups), remarks=remarks)
 
 
 TWO_METRICS = (
@@ -127,7 +113,7 @@ def make_usual_session(**fields):
         "unbound": 1.0, make_candidate("default", same=("smt=1",)): 0.9, "strategy=spread": 0.87,
         "bind=thread": 0.995, "smt=2": 1.25, "mask=0-1|2-3;4": 1.6, "preload=tcmalloc": 1.0,
     }  # fmt: skip
-    refusals = (Refusal(name="ranks=99", reason="99 ranks need 99 CPUs, 16 are allowed"),)
+    refusals = (records.Refusal(name="ranks=99", reason="99 ranks need 99 CPUs, 16 are allowed"),)
     session = make_session(factors, **{"refusals": refusals} | fields)
     failed = make_timed_run(
         "preload=tcmalloc", 5, 0.1, status=Status.FAILED, exit_codes=(1,), values=(), round=1,
@@ -135,7 +121,9 @@ def make_usual_session(**fields):
     )  # fmt: skip
     kept = tuple(run for run in session.runs if run.candidate != "preload=tcmalloc")
     session = session.replace(runs=(*kept, failed))
-    remark = Remark(code="outliers", text="2 of 12 times are 30 % longer than the median", candidate="smt=2")
+    remark = records.Remark(
+        code="outliers", text="2 of 12 times are 30 % longer than the median", candidate="smt=2"
+    )
     changed = {
         "mask=0-1|2-3;4": {"result": ComparisonResult.DROPPED, "reason": "lost 4 of 4 rounds to default"},
         "bind=thread": {"result": ComparisonResult.UNKNOWN, "more_rounds": 24, "reason": ""},

@@ -10,6 +10,7 @@ from ompbind.bench.run_candidate import MeasuringSettings
 from ompbind.bench.verb import VERB, make_measuring_settings, make_rules, render_preset
 from ompbind.errors import OmpbindError
 from tests.cli.command_lines import read, read_bench
+from tests.tables import rows
 
 WRONG = """
 --matters 2                     | --matters: '2' is not a part of 1: write 2% or 0.02
@@ -34,10 +35,9 @@ WRONG = """
 """
 
 
-@pytest.mark.parametrize("line", WRONG.strip().splitlines())
-def test_wrong_values_and_options_without_effect(line, monkeypatch):
+@pytest.mark.parametrize(("words", "message"), rows(WRONG))
+def test_wrong_values_and_options_without_effect(words, message, monkeypatch):
     monkeypatch.setenv("OMPBIND_RUN_ID", "outer")
-    words, message = line.split(" | ")
     with pytest.raises(OmpbindError) as error:
         VERB.run(read("bench", *words.split()))
     assert error.value.message.startswith(message)
@@ -62,29 +62,22 @@ def test_a_found_project_file_varies_no_variable(tmp_path, monkeypatch):
     assert "defaults.metric, defaults.vary have no effect" in warning
 
 
-METRIC = "--metric 'rate: ([0-9.]+)'"
-
-
-def settings(words):
-    return make_measuring_settings(read_bench(*shlex.split(words)))
-
-
-def test_without_options_the_wall_time_counts_without_limit():
-    assert settings("") == MeasuringSettings(run_id="test", metrics=(Metric(),), timeout_s=None, grace_s=10.0)
-    assert settings("--timeout 0") == settings("")
-    (metric,) = settings(f"{METRIC} --higher").metrics
+def test_the_settings_and_rules_of_a_session():
+    default, limited, rated = (
+        read_bench(*words)
+        for words in (("--seed", "0"), ("--timeout", "0"), ("--metric", "rate: ([0-9.]+)", "--higher"))
+    )
+    expected = MeasuringSettings(run_id="test", metrics=(Metric(),), timeout_s=None, grace_s=10.0)
+    assert make_measuring_settings(default) == make_measuring_settings(limited) == expected
+    (metric,) = make_measuring_settings(rated).metrics
     assert (metric.name, metric.higher) == ("rate", True)
-
-
-def test_the_rules_of_a_session_and_a_random_seed():
-    for words, same_work in (((), False), (shlex.split(METRIC), True)):
-        expected = Rules(same_work=same_work, matters=0.02, max_rounds=40, seed=0)
-        assert make_rules(read_bench("--seed", "0", *words)) == expected
-    assert len({make_rules(read_bench()).seed for _ in range(5)}) == 5
+    assert make_rules(default) == Rules(same_work=False, matters=0.02, max_rounds=40, seed=0)
+    assert make_rules(rated).same_work
+    assert len({make_rules(rated).seed for _ in range(5)}) == 5
 
 
 PRESETS = [
-    ("-n 2 --smt 2", {"ranks": 2, "smt": 2}), ("-n auto -s nodes", {"ranks": "auto", "strategy": "nodes"}),
+    ("--ranks 2 --smt 2", {"ranks": 2, "smt": 2}), ("--ranks auto", {"ranks": "auto"}),
     ("--mask 0-1|2-3 --strict", {"mask": "0-1|2-3", "strict": True}),
     ("--no-strict --no-threads", {"no-strict": True, "no-threads": True}),
     ("--no-preload --preload tcmalloc --preload a,b", {"no-preload": True, "preload": ["tcmalloc", "a,b"]}),
@@ -97,9 +90,7 @@ PRESETS = [
 @pytest.mark.parametrize(("line", "table"), PRESETS)
 def test_the_lines_of_a_preset_have_the_options_of_a_candidate(line, table, tmp_path):
     words, file = shlex.split(line), tmp_path / "a.toml"
-    # `bench` writes the long names of options, each before its value
-    long = {"-n": "--ranks", "-s": "--strategy"}
-    text = render_preset("fast", [long.get(word, word) for word in words])
+    text = render_preset("fast", words)
     assert tomllib.loads(text) == {"preset": {"fast": table}}
     file.write_text(text)
     expected, found = (

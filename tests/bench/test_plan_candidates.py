@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.bench.candidates import LIMIT, MOST, make_combinations, make_proposal, parse_variation
+from ompbind.bench.candidates import LIMIT, MOST, make_combinations, make_proposal
 from ompbind.bench.plan_candidates import make_starts
 from ompbind.bench.records import Kind
 from ompbind.cli.settings import make_planning_settings, make_request, make_run_spec
@@ -50,7 +50,7 @@ def make(words, machine=XEON):
 
 
 @pytest.mark.parametrize(("words", "names"), [
-    ("--vary smt=1,2", "smt=2"),
+    ("--vary 'smt = 1 , 2'", "smt=2"), ("--vary 'mask=0,2;'", "mask=0,2"),
     ("-n 2 --vary bind=rank,thread", "bind=thread"),
     ("--vary mask=0-3;0,2", "mask=0-3|mask=0,2"),
     ("--vary mask=none,all", "mask=none|mask=all"),
@@ -167,7 +167,10 @@ def test_digests_are_equal_in_all_sessions_and_differ_between_candidates(monkeyp
     ("--vary timeout=1", "'timeout' is not the long name of an option", "timeout"),
     ("--vary topology=a", "--topology cannot be varied", "topology"),
     ("--vary run-id=a", "--run-id cannot be varied", "run-id"),
-    ("--vary preset=a", "--preset cannot be varied", "preset"),
+    ("--vary preset=a", "--preset cannot be varied", "preset"), ("--vary ''", "the option is missing", ""),
+    ("--vary smt", "smt has no values", "smt"), ("--vary =1,2", "the option is missing", ""),
+    ("--vary smt=1,,2", "a value of smt is missing", ""),
+    ("--vary 'smt=1,2, 1'", "smt has the value 1 twice", "1"),
 ])  # fmt: skip
 def test_wrong_values_show_their_position(words, message, marked):
     with pytest.raises(PositionError) as error:
@@ -242,27 +245,6 @@ def test_fewer_threads_are_proposed_for_a_program_with_a_pool(name, request_fiel
     threads = [f"threads={number}" for number in counts.split()] if "tcmalloc" not in library else []
     assert [choice for choice in made if "threads" in choice] == threads
     assert "threads" not in "".join(propose(MACHINES[name], "threads", workload=Workload(libraries=(found,))))
-
-
-@pytest.mark.parametrize(("text", "key", "values"), [
-    ("smt = 1 , all", "smt", ["1", "all"]), ("mask=0-1|2-3;0,1", "mask", ["0-1|2-3", "0,1"]),
-    ("mask=0,2;", "mask", ["0,2"]), ("env=A=1,A=2", "env", ["A=1", "A=2"]),
-])  # fmt: skip
-def test_values_of_vary(text, key, values):
-    found = parse_variation(text)
-    assert [(value.key, value.text) for value in found] == [(key, value) for value in values]
-    assert [text[slice(*value.span)] for value in found] == values
-
-
-@pytest.mark.parametrize(("text", "message", "marked"), [
-    ("", "option is missing", ""), ("smt", "smt has no values", "smt"), ("=1,2", "option is missing", ""),
-    ("smt=1,,2", "value of smt is missing", ""), ("mask=;0", "value of mask is missing", ""),
-    ("smt=1,2, 1", "the value 1 twice", "1"),
-])  # fmt: skip
-def test_wrong_texts_of_vary(text, message, marked):
-    with pytest.raises(PositionError, match=message) as error:
-        parse_variation(text)
-    assert text[slice(*error.value.span)] == marked
 
 
 def test_combinations_vary_the_last_option_fastest_and_have_a_limit():

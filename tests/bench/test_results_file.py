@@ -10,18 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from ompbind.bench import results as results_
 from ompbind.bench.records import Metric, Rules, Run
-from ompbind.bench.results import (
-    ENDED,
-    RUN,
-    make_event,
-    make_header,
-    make_json,
-    make_record,
-    mask_session,
-    open_results,
-    read_results,
-)  # fmt: skip
+from ompbind.bench.results import make_record, open_results, read_results
 from ompbind.bench.session import SessionLoop
 from ompbind.errors import LaunchError, RequestError
 from tests.bench.sessions import find_next, make_run, make_session, make_starts, make_usual_session
@@ -169,12 +160,12 @@ def test_a_full_disk_leaves_complete_lines(path):
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, limits[1]))
         with pytest.raises(LaunchError, match=os.strerror(errno.EFBIG)):
-            results.append(make_event(RUN, make_run(make_starts(session)[0], 0, 0)))
+            results.append(results_.make_event(results_.RUN, make_run(make_starts(session)[0], 0, 0)))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, before)
     assert os.path.getsize(path) == size
-    results.append({"event": ENDED, "reason": "a disk that was full"})
+    results.append({"event": results_.ENDED, "reason": "a disk that was full"})
     assert read_results(path).ended == "a disk that was full"
     results.close()
 
@@ -183,8 +174,8 @@ def test_secret_values_in_words_of_a_session_are_masked():
     secret = ("--env", "API_KEY=s3cret")
     session = make_session(command=("env", "HF_TOKEN=s3cret", "./app", "size=5"), options=secret)
     candidate = session.candidates[1].replace(options=secret, choices=(("env", "API_KEY=s3cret"),))
-    masked = mask_session(session.replace(candidates=(candidate,)))
-    assert "s3cret" not in str(make_header(masked))
+    masked = results_.mask_session(session.replace(candidates=(candidate,)))
+    assert "s3cret" not in str(results_.make_header(masked))
     assert masked.command == ("env", "HF_TOKEN=***", "./app", "size=5")
     assert masked.candidates[0].options == ("--env", "API_KEY=***")
 
@@ -194,7 +185,7 @@ A_RUN = {"candidate": "a", "number": 0, "round": 1, "started": 1}
 
 def test_all_fields_are_read_back_and_missing_ones_have_their_defaults():
     for record in make_usual_session():
-        assert make_record(type(record), json.loads(json.dumps(make_json(record)))) == record
+        assert make_record(type(record), json.loads(json.dumps(results_.make_json(record)))) == record
     assert make_record(Metric, {"name": "x", "colour": "of a newer version"}) == Metric(name="x")
     assert make_record(Run, A_RUN).started == 1.0
     with pytest.raises(ValueError, match="has no candidate, started"):

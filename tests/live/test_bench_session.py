@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import sys
 import time
@@ -19,6 +20,7 @@ from tests.long import rounds
 
 QUICK = ("--vary", "bind=rank,thread", "--max-rounds", "4")
 """A session of some twenty runs."""
+FOUR_CORES = ("--topology", "synthetic:pack:2 core:2 pu:2")
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 
 
@@ -49,6 +51,8 @@ def test_a_session_is_shown_saved_and_shown_again(ompbind, path):
     assert {run.status for run in session.runs} == {Status.OK}
     assert (session.command, session.options[:2]) == (("true",), ("--vary", "bind=rank,thread"))
     assert session.ended in done.stdout
+    dry = ompbind("bench", "--dry-run", *QUICK, "--results", path, "--", "true")
+    assert " s if a run takes 0." in " ".join(dry.stdout.split())
     size = os.path.getsize(path)
     for again in (ompbind("bench", "--show", path), bench(ompbind, "--results", path)):
         assert (again.stdout, again.returncode) == (done.stdout, 0)
@@ -180,6 +184,43 @@ def test_what_cannot_be_shown_is_an_error(tmp_path, options, files, why):
     path = write_session(tmp_path / "a.jsonl")
     done = call("bench", *options, "--show", *(file.format(path) for file in files))
     assert (done.returncode, why in " ".join(done.stderr.split())) == (2, True)
+
+
+def dry_run(*words, code=0):
+    done = call("bench", "--dry-run", *words, "--", "true")
+    assert (done.returncode, done.stderr) == (code, "")
+    return done.stdout
+
+
+def test_a_dry_run_shows_all_candidates_and_refusals():
+    text = dry_run(*FOUR_CORES, "--vary", "ranks=1,2,9", "--vary", "smt=1,2")
+    assert [" ".join(line.split()) for line in text.splitlines()[1:7]] == [
+        "1 rank, unbound 1 - not bound -", "1 rank, default 1 4 0-6:2 1 rank, smt=1",
+        "1 rank, smt=2 1 8 0-7 -", "2 ranks, unbound 2 - not bound -",
+        "2 ranks, default 2 2 0,2 | 4,6 2 ranks, smt=1", "2 ranks, smt=2 2 4 0-3 | 4-7 -",
+    ]  # fmt: skip
+    text = " ".join(text.split())
+    assert "cannot run: 9 ranks, default; 9 ranks, smt=2: 9 ranks do not fit on 8 CPUs" in text
+    assert "runs: 246 at most: a warm-up and 40 rounds of all candidates" in text
+    assert "cannot run:" in dry_run(*FOUR_CORES, "-n", "9", "--vary", "smt=2", code=1)
+
+
+def test_without_any_choice_the_machine_decides():
+    text = dry_run(*FOUR_CORES, "--metric", "(.*)", "--budget", "5m", "--max-rounds", "10")
+    assert [line.split("  ")[0] for line in text.splitlines()[4:8]] == [
+        "1 rank, bind=thread", "1 rank, smt=all, bind=thread", "2 ranks, unbound", "2 ranks, default",
+    ]  # fmt: skip
+    assert "--budget stops after 5 min" in " ".join(text.split())
+    assert dry_run().splitlines()[1].startswith("unbound ")
+
+
+def test_warnings_of_plans_name_their_candidates():
+    words = ("bench", "--dry-run", "--topology", "synthetic:core:2 pu:1", "--vary", "threads=1,4")
+    (warning,) = call(*words, "--", "true").stderr.split("ompbind: ")[1:]
+    assert re.search(r"more threads than CPUs.*\[threads=4\]", warning, re.S)
+    assert call(*words, "-q", "--", "true").stderr == ""
+    assert "the command to start is missing" in call("bench", "-n", "2").stderr
+    assert "the command to start is missing" not in call("bench", "--show").stderr
 
 
 def test_a_stream_without_a_reader_stops_the_session(start):
