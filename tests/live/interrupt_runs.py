@@ -38,10 +38,8 @@ def make_start(*argv, ranks=1, bound=True):
     plan = make_plan(read_machine(), Request(ranks=ranks, sharing=Sharing.SHARE), ()) if bound else None
     unbound = [RankCommand(rank=rank, argv=argv, env=spec.base, cpus=None) for rank in range(ranks)]
     kind = Kind.DEFAULT if bound else Kind.UNBOUND
-    candidate, commands = (
-        Candidate(name=kind, kind=kind, ranks=ranks),
-        make_commands(plan, spec) if plan else unbound,
-    )
+    candidate = Candidate(name=kind, kind=kind, ranks=ranks)
+    commands = make_commands(plan, spec) if plan else unbound
     return CandidateStart(candidate=candidate, plan=plan, spec=spec, commands=commands)
 
 

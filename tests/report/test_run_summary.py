@@ -90,18 +90,18 @@ def test_a_table_of_what_ranks_used():
     assert len(render_usage_table(outcome(), PLAN).splitlines()) == 1
     assert len(render_usage_table(outcome(finished.exits[0]), PLAN).splitlines()) == 2  # no sums
     once, again = coded(1, 0), coded(0, 0, attempt=3)
-    lines = [line.split()[:4] for line in render_usage_table(outcome(again, once), PLAN).splitlines()]
-    assert lines == [
-        ["rank", "pid", "attempts", "status"], ["0", "100", "3", "0"], ["1", "101", "1", "0"],
-        ["all", "4", "0", "0.00"],
-    ]  # fmt: skip
+    lines = [" ".join(line.split()) for line in render_usage_table(outcome(again, once), PLAN).splitlines()]
+    for line, start in zip(
+        lines, ("rank pid attempts status", "0 100 3 0", "1 101 1 0", "all 4 0"), strict=True
+    ):
+        assert line.startswith(start)
 
 
 def test_more_cpu_time_than_the_cpus_of_a_rank_have_is_shown():
     """Its service CPUs count."""
     service = make_plan(make_machine(Shape(cores=4)), Request(service_cores=2))
     for user_s, wall_s, share, plan in (
-        (2.0, 1.0, "100%", PLAN), (0.0, 0.0, "-", PLAN), (1.0, 0.0, "-", PLAN), (20.0, 1.0, "1000%", PLAN),
+        (2.0, 1.0, "100%", PLAN), (1.0, 0.0, "-", PLAN), (20.0, 1.0, "1000%", PLAN),
         (400.0, 1.0, "200x", PLAN), (1.0, 1.0, "25%", service),
     ):  # fmt: skip
         finished = outcome(coded(0, 0, usage=Usage(wall_s=wall_s, user_s=user_s)))
@@ -116,8 +116,6 @@ USAGES = st.builds(
 )  # fmt: skip
 ENDS = st.tuples(st.integers(0, 255), st.none()) | st.tuples(st.none(), st.integers(1, 64))
 WORDS = st.lists(st.text(max_size=200), max_size=15).map(tuple)
-
-
 ENDED = st.builds(
     lambda rank, pid, end, **more: RankExit(rank=rank, pid=pid, code=end[0], signal=end[1], **more),
     st.integers(0, 9999), st.integers(1, 1 << 22), ENDS, stopped=st.booleans(), usage=USAGES,
@@ -155,31 +153,28 @@ def test_throttling_is_named_if_there_was_any():
     assert text in PAGE
 
 
-@pytest.mark.parametrize(
-    ("finished", "lines"),
-    [
-        (outcome(), []),
-        (outcome(coded(0, 1, last_lines=TRACE)), []),  # the command has written that itself
-        *((outcome(killed(0, number)), []) for number in (1, 2, 13, 15)),
-        (outcome(killed(0, 15, stopped=True), timed_out=True), []),
-        (outcome(killed(0, 6, last_lines=TRACE)), ["rank 0 (pid 100) was killed by SIGABRT"]),
-        (outcome(killed(0, 37)), ["rank 0 (pid 100) was killed by signal 37"]),
-        (outcome(coded(0, 1), coded(1, 1)), []),  # each was reported at once
-        (outcome(killed(0, 6), killed(1, 15, stopped=True)), []),
-        (outcome(coded(0, 1, last_lines=("\x1b[0m", " \r")), coded(1, 0)), []),  # only invisible characters
-        (outcome(coded(2, 1, last_lines=TRACE), *(killed(rank, 15, stopped=True) for rank in (3, 0, 1))),
-         [f"rank 2 (pid 102) exited with code 1; its last lines:{TRACE_SHOWN}", "stopped: ranks 0-1,3"]),
-        (outcome(coded(2, 1), coded(3, 1, last_lines=TRACE), coded(0, 1, last_lines=("x",)), coded(1, 0)),
-         [f"ranks 0,2-3 exited with code 1; last lines of rank 3:{TRACE_SHOWN}"]),
-        (outcome(killed(1, 11), killed(0, 11), coded(2, 3), coded(3, 0, stopped=True)),
-         ["ranks 0-1 were killed by SIGSEGV", "stopped: rank 3"]),
-        (outcome(killed(1, 9), coded(0, 1), coded(2, 2, last_lines=("gone",)), oom_kills=1),
-         ["rank 1 (pid 101) was killed by SIGKILL",
-          "rank 2 (pid 102) exited with code 2; its last lines:\n    gone"]),
-        (outcome(coded(0, 1, last_lines=ODD_WORDS), coded(1, 0)),
-         ["rank 0 (pid 100) exited with code 1; its last lines:\n    red     end\n\n    20%\n    a?b"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("finished", "lines"), [
+    (outcome(), []),
+    (outcome(coded(0, 1, last_lines=TRACE)), []),  # the command has written that itself
+    *((outcome(killed(0, number)), []) for number in (1, 2, 13, 15)),
+    (outcome(killed(0, 15, stopped=True), timed_out=True), []),
+    (outcome(killed(0, 6, last_lines=TRACE)), ["rank 0 (pid 100) was killed by SIGABRT"]),
+    (outcome(killed(0, 37)), ["rank 0 (pid 100) was killed by signal 37"]),
+    (outcome(coded(0, 1), coded(1, 1)), []),  # each was reported at once
+    (outcome(killed(0, 6), killed(1, 15, stopped=True)), []),
+    (outcome(coded(0, 1, last_lines=("\x1b[0m", " \r")), coded(1, 0)), []),  # only invisible characters
+    (outcome(coded(2, 1, last_lines=TRACE), *(killed(rank, 15, stopped=True) for rank in (3, 0, 1))),
+     [f"rank 2 (pid 102) exited with code 1; its last lines:{TRACE_SHOWN}", "stopped: ranks 0-1,3"]),
+    (outcome(coded(2, 1), coded(3, 1, last_lines=TRACE), coded(0, 1, last_lines=("x",)), coded(1, 0)),
+     [f"ranks 0,2-3 exited with code 1; last lines of rank 3:{TRACE_SHOWN}"]),
+    (outcome(killed(1, 11), killed(0, 11), coded(2, 3), coded(3, 0, stopped=True)),
+     ["ranks 0-1 were killed by SIGSEGV", "stopped: rank 3"]),
+    (outcome(killed(1, 9), coded(0, 1), coded(2, 2, last_lines=("gone",)), oom_kills=1),
+     ["rank 1 (pid 101) was killed by SIGKILL",
+      "rank 2 (pid 102) exited with code 2; its last lines:\n    gone"]),
+    (outcome(coded(0, 1, last_lines=ODD_WORDS), coded(1, 0)),
+     ["rank 0 (pid 100) exited with code 1; its last lines:\n    red     end\n\n    20%\n    a?b"]),
+])  # fmt: skip
 def test_failures_are_reported(finished, lines):
     shown = re.sub(r"\n  (?! ).*", "", render_failures(finished))  # without hints
     assert shown == "\n".join(f"ompbind: {line}" for line in lines)
