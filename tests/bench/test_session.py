@@ -73,14 +73,6 @@ def test_the_order_is_random_and_depends_on_the_seed_alone():
     assert orders != [make_order(upcoming, 8) for upcoming in rounds]
 
 
-@pytest.mark.parametrize("stop_after", [0, 1, 8, 18])
-def test_a_resumed_session_continues_exactly(stop_after):
-    whole = run(make_session())[0].session
-    loop, saved, _ = run(whole.replace(runs=whole.runs[:stop_after], ended=""))
-    assert loop.session == whole
-    assert kinds(saved).count(RUN) == len(whole.runs) - stop_after
-
-
 def test_a_candidate_that_leaves_is_an_event_and_a_finished_session_adds_none():
     def decide(session):
         dropped = (("smt=2", "slow"),) if len(session.runs) in (6, 18) else ()

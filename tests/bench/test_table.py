@@ -83,10 +83,9 @@ def test_the_recommended_command_can_be_pasted(word):
 
 
 @pytest.mark.parametrize(("choices", "fields", "expected"), [
-    ({"default": R.BEST}, {}, "default, 1.12 times .* 1.07 to 1.14, from 12 rounds .* run -- true"),
     ({"unbound": R.REFERENCE}, {}, "no candidate is known to be better than unbound, .* true$"),
     ({}, {"default": {"result": R.UNKNOWN, "more_rounds": 7}}, "nothing yet; about 7 more rounds"),
-], ids=["best", "unbound", "none"])  # fmt: skip
+], ids=["unbound", "none"])  # fmt: skip
 def test_each_choice_is_explained(choices, fields, expected):
     session = make_session({"unbound": 1.0, "default": 0.9}, command=("true",))
     text = render(session, sessions.make_conclusion(session, choices, **fields))
