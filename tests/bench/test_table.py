@@ -1,19 +1,33 @@
-"""The table of a session fits every terminal, says everything in words, and ends with a line to paste."""
+"""Results as tables, comparisons and exports: they fit every terminal, and say everything in words."""
 
+import csv
+import json
 import re
 import shlex
 import subprocess
+from statistics import fmean, median, stdev
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ompbind.bench.compare_sessions import compare_sessions, render_failure, render_sessions
+from ompbind.bench.comparing import find_cut, make_median_interval
 from ompbind.bench.decision import conclude
-from ompbind.bench.records import ComparisonResult, Metric, Rules, Status
+from ompbind.bench.export import EXPORTS
+from ompbind.bench.records import ComparisonResult, Conditions, Metric, Rules, Status
 from ompbind.bench.table import join_command, make_scale, render_bench
+from ompbind.errors import RequestError
 from ompbind.report.text import Screen, count_columns
 from tests.bench import sessions
-from tests.bench.sessions import HARDWARE, TWO_METRICS, make_session, make_usual_session
+from tests.bench.sessions import (
+    TWO_METRICS,
+    make_candidate,
+    make_conclusion,
+    make_session,
+    make_usual_session,
+)
 
 R = ComparisonResult
 
@@ -25,7 +39,7 @@ def longest(text):
 
 
 def render(session, conclusion=None, **screen):
-    return render_bench(session, conclusion or sessions.make_conclusion(session), Screen(**screen))
+    return render_bench(session, conclusion or make_conclusion(session), Screen(**screen))
 
 
 PARTS = r"""
@@ -66,7 +80,7 @@ def test_every_width_fits(make, width):
 
 def test_text_of_programs_cannot_control_the_terminal_and_can_be_ascii():
     evil = "\x1b]0;title\x07\x1b[2J\r"
-    hardware = HARDWARE.replace(processor=evil)
+    hardware = sessions.HARDWARE.replace(processor=evil)
     fields = {"command": ("python", "größe.py", evil), "ended": evil, "hardware": hardware}
     text = render(*make_usual_session(**fields), is_unicode=False)
     assert text.isascii()
@@ -88,7 +102,7 @@ def test_the_recommended_command_can_be_pasted(word):
 ], ids=["unbound", "none"])  # fmt: skip
 def test_each_choice_is_explained(choices, fields, expected):
     session = make_session({"unbound": 1.0, "default": 0.9}, command=("true",))
-    text = render(session, sessions.make_conclusion(session, choices, **fields))
+    text = render(session, make_conclusion(session, choices, **fields))
     assert re.search(f"recommended: .*{expected}", " ".join(text.split()))
 
 
@@ -111,7 +125,7 @@ def test_failed_candidates_are_not_compared(failing, rounds, said, not_said):
 def test_each_number_of_ranks_has_its_table_and_its_recommendation():
     session, _ = sessions.make_scaling_session(rules=Rules())
     choices = {"2 ranks, default": R.BEST, "4 ranks, unbound": R.REFERENCE}
-    text = render(session, sessions.make_conclusion(session, choices), width=80)
+    text = render(session, make_conclusion(session, choices), width=80)
     assert re.findall("^(.*)\n\ncandidate", text, re.M) == ["1 rank", "2 ranks", "4 ranks", "8 ranks"]
     recommended = text.split("recommended for ")
     assert re.match("2 ranks: default, 1.*\n    ompbind run -n 2 -- python", recommended[2], re.S)
@@ -135,7 +149,7 @@ def test_metrics_have_their_names_and_no_unit():
     session = make_session({"unbound": 1.0, "default": 1.2}, base=50.0, metrics=TWO_METRICS)
     runs = [run.replace(values=(*run.values, 12.5)) for run in session.runs]
     session = session.replace(runs=tuple(runs))
-    text = render(session, sessions.make_conclusion(session, {"default": R.BEST}), width=160)
+    text = render(session, make_conclusion(session, {"default": R.BEST}), width=160)
     assert re.search(r"candidate +tokens/s +ratio.* latency ", text)
     assert re.search(r"default +\d\d\.\d\d +1\.\d\d .*unbound .*12\.50", text, re.S)
     assert re.search(r"above 1 is better.*default, 1\.\d\d times as good as unbound", text, re.S)
@@ -158,3 +172,154 @@ def test_a_line_has_only_printable_characters_and_shells_read_it(words, ascii_on
     assert line.isascii() or not ascii_only
     if line.isascii() and "$'" not in line:
         assert shlex.split(line) == words
+
+
+RATE = Metric(name="tokens/s", pattern="(.*)", higher=True)
+
+
+def make(values, status=Status.OK, **fields):
+    """A session with these first metrics by candidate, after a warm-up that must not count."""
+    runs = [
+        sessions.make_timed_run(name, 0, value, round=number, status=status)
+        for name, found in values.items()
+        for number, value in enumerate((1000.0, *found))
+    ]
+    return make_session(runs=tuple(runs), **fields)
+
+
+def compare(*sessions):
+    return {change.candidate: change for change in compare_sessions(sessions)}
+
+
+def test_a_candidate_that_takes_longer_has_a_ratio_below_1_unless_higher_is_better():
+    times = {"default": [1.0] * 8}, {"default": [2.0] * 8}
+    change = compare(*map(make, times))["default"]
+    assert (change.medians, change.runs, change.ratio) == ((1.0, 2.0), (8, 8), 0.5)
+    assert (change.is_slower(0.9), change.is_slower(1.1)) == (True, False)
+    change = compare(*(make(each, metrics=(RATE,)) for each in times))["default"]
+    assert (change.ratio, change.is_slower(0.0)) == (2.0, False)
+    with pytest.raises(RequestError, match="wall time, tokens/s"):
+        compare(make({}), make({}, metrics=(RATE,)))
+
+
+def test_what_gives_no_interval_or_ratio():
+    before = make({"default": [1.0] * 8})
+    change = compare(before, make({"default": [2.0] * 3}))["default"]
+    assert (change.ratio, change.interval, change.is_slower(0.05)) == (0.5, None, False)
+    for values in ([], [0.0, 1.0], [-1.0, 1.0]):
+        change = compare(before, make({"default": values}))["default"]
+        assert (change.ratio, change.interval, change.has_failed) == (None, None, not values)
+    change = compare(before, make({"default": [1.0] * 8}, Status.INVALID))["default"]
+    assert (change.runs, change.has_failed) == ((8, 0), True), "only valid runs count"
+
+
+def test_several_sessions_and_candidates_that_only_some_have_are_compared_in_words():
+    values = [
+        {"unbound": [1.0] * 8, "smt=2": [2.0] * 8, "bind=core": [1.0] * 8, "bind=exact": [1.0] * 2},
+        {"unbound": [3.0] * 8, "default": [2.0]},
+        {"unbound": [2.0] * 8, "smt=2": [1.0] * 8, "bind=exact": [1.0] * 2, "bind=rank": [1.0]},
+    ]
+    sessions = [make(each, candidates=tuple(map(make_candidate, each))) for each in values]
+    found = compare(*sessions)
+    assert [*found] == ["unbound", "smt=2", "bind=core", "bind=exact", "default", "bind=rank"]
+    assert (found["unbound"].medians, found["unbound"].ratio) == ((1.0, 3.0, 2.0), 0.5)
+    assert found["default"].medians == (None, 2.0, None)
+    text = render_sessions(sessions, [*found.values()], Screen(width=80))
+    words = ("slower", "faster", "no valid run", "too few runs", "never valid", "new")
+    for name, result in zip(found, words, strict=True):
+        assert re.search(rf"^{name} .* {result}$", text, re.M)
+    assert "session 3 compared with session 1; above 1, session 3 is faster" in text
+    assert "differs: candidates: unbound; smt=2; bind=core; bind=exact, now unbound; smt=2;" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_failures_name_the_candidate_and_the_numbers():
+    before = make({"default": [1.0] * 9, "smt=2": [1.0] * 9, "unbound": [1.0] * 9})
+    now = make({"default": [1.1] * 8 + [1.25], "smt=2": [1.03] * 9})
+    found = compare(before, now)
+    assert [(name, each.is_slower(0.05), each.has_failed) for name, each in found.items()] == [
+        ("unbound", False, True), ("default", True, False), ("smt=2", False, False),
+    ]  # fmt: skip
+    assert "unbound has no valid run" in render_failure(found["unbound"], 0.05)
+    slower = "default has a ratio of 0.91, interval 0.80 to 0.91; the limit is 0.952"
+    assert slower in render_failure(found["default"], 0.05)
+    assert not found["default"].is_slower(0.11)
+    assert not any(each.has_failed or each.is_slower(0.05) for each in compare(now, before).values())
+
+
+@pytest.mark.parametrize(("count", "error", "cut"), [
+    (5, 0.05, 0), (6, 0.05, 1), (8, 0.05, 1), (9, 0.05, 2), (20, 0.05, 6), (100, 0.05, 40), (7, 0.01, 0),
+    (8, 0.01, 1), (11, 0.01, 1), (12, 0.01, 2), (50, 0.01, 16), (5000, 0.05, 2431),
+])  # fmt: skip
+def test_the_limits_are_those_of_the_sign_test(count, error, cut):
+    assert find_cut(count, error) == cut
+    assert make_median_interval(range(1, count + 1), error) == ((cut, count + 1 - cut) if cut else None)
+
+
+COMMAND = "python serve.py --name 'two words'"
+
+
+def export(name, session=None):
+    session, conclusion = (session, make_conclusion(session)) if session else make_usual_session()
+    return EXPORTS[name](session, conclusion)
+
+
+def test_a_picture_is_the_table_and_loads_nothing():
+    text = export("svg")
+    shown = "".join(ElementTree.fromstring(text).itertext()).replace("\xa0", " ")
+    assert "strategy=spread" in shown
+    assert "url(http" not in text
+
+
+def test_json_has_the_conclusion_and_the_form_of_hyperfine():
+    """What its plot_whisker.py, advanced_statistics.py and plot_parametrized.py read."""
+    record = json.loads(export("json"))
+    assert record["schema"] == "ompbind-bench-result/2"
+    command = ["ompbind", "run", "--strategy=spread", "--", "python", "serve.py", "--name", "two words"]
+    assert record["recommended"] == [{"candidate": "strategy=spread", "ranks": 1, "command": command}]
+    (group,) = record["groups"]
+    assert (group["reference"], group["choice"]) == ("unbound", "strategy=spread")
+    assert group["comparisons"][0]["result"] == "best"
+    assert (record["refusals"][0]["name"], record["remarks"][0]["code"]) == ("ranks=99", "outliers")
+    results = record["results"]
+    assert len(results) == 6  # a candidate without a valid run has no times
+    assert results[0]["command"] == COMMAND
+    for each in results:
+        times = each["times"]
+        assert len(times) == 12
+        numbers = (fmean(times), stdev(times), median(times), min(times), max(times))
+        found = [each[name] for name in ("mean", "stddev", "median", "min", "max")]
+        assert found == pytest.approx(numbers)
+        assert min(each["user"], each["system"]) > 0
+    expected = {
+        "command": f"ompbind run --strategy=spread -- {COMMAND}", "parameters": {"strategy": "spread"},
+        "memory_usage_byte": [300 << 20] * 12, "exit_codes": [0] * 12,
+    }  # fmt: skip
+    assert results[2].items() >= expected.items()
+
+
+def test_csv_has_all_runs():
+    session, _ = make_usual_session(candidates=(make_candidate("mask=0,1|2,3"),))
+    first = session.runs[0].replace(conditions=Conditions(throttled_s=0.5), candidate="mask=0,1|2,3")
+    session = session.replace(runs=(first, *session.runs[1:]))
+    rows = list(csv.DictReader(export("csv", session).splitlines()))
+    assert [row["candidate"] for row in rows] == [run.candidate for run in session.runs]
+    assert [float(row["wall time"]) for row in rows[:3]] == [run.values[0] for run in session.runs[:3]]
+    assert (rows[0]["throttled_s"], rows[1]["throttled_s"]) == ("0.5", "")
+    assert (rows[-1]["status"], rows[-1]["wall time"]) == ("failed", "")
+    assert rows[-1]["reason"] == "exit code 1: cannot load tcmalloc"
+
+
+def test_markdown_is_a_table_and_heads_a_group_with_its_number_of_ranks():
+    table, recommended, command = export("markdown").split("\n\n", 2)
+    rows = table.splitlines()
+    assert rows[0].startswith("| candidate | time | ratio | interval | rounds | result |")
+    assert rows[1].startswith("| :--- | ---: | ---: | :--- |")
+    assert len({row.replace("\\|", "").count("|") for row in rows}) == 1
+    assert r"mask=0-1\|2-3;4" in table
+    assert recommended == "Recommended: strategy=spread"
+    assert command == f"```sh\nompbind run --strategy=spread -- {COMMAND}\n```"
+    names = ("2 ranks, unbound", "2 ranks, default")
+    text = export("markdown", make_session({make_candidate(name, ranks=2): 1.0 for name in names}))
+    assert text.startswith("### 2 ranks\n\n| candidate |")
+    assert "\n| default |" in text
