@@ -310,6 +310,7 @@ def test_without_a_terminal_a_note_says_how_long_it_takes(ompbind):
 
 @pytest.mark.long
 def test_all_commands_of_the_pages_run(tmp_path, monkeypatch):
+    """The sessions of benchmarking.md and bench-results.md can be recorded again."""
     recorder = load_script("docs/record_sessions.py")
     monkeypatch.setenv("OMPBIND_MAX_ROUNDS", "1")
     page = "".join(path.read_text() for path in recorder.PAGES)
