@@ -26,6 +26,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / ".venv/surroundings"
 PYTHON = "/usr/bin/python3"
+SYSTEM = os.path.basename(os.path.realpath(PYTHON)).removeprefix("python")
+"""The version of Debian's Python."""
+
 LIMIT_S = 45 * 60
 """The longest time of one command."""
 
@@ -183,7 +186,7 @@ NAMESPACES = (
 def find_python(version: str) -> str | None:
     """Return a directory of this machine in which `python3` has a version: Debian's, or pyenv's."""
     found = glob.glob(os.path.expanduser(f"~/.pyenv/versions/{version}.*/bin/python3"))
-    if os.path.basename(os.path.realpath(PYTHON)) == f"python{version}":
+    if version == SYSTEM:
         found = [PYTHON]
     return os.path.dirname(max(found)) if found else None
 
@@ -329,19 +332,12 @@ def main() -> None:
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     LOGS.mkdir(parents=True, exist_ok=True)
     print(f"the output of the commands: {LOGS}/NAME.log", flush=True)
-    failed = []
     # Not below /tmp: each surrounding has its own
-    with tempfile.TemporaryDirectory(
-        prefix="surroundings-", dir="/var/tmp", ignore_cleanup_errors=True
-    ) as base:
+    with tempfile.TemporaryDirectory(dir="/var/tmp", ignore_cleanup_errors=True) as base:
         os.chmod(base, 0o755)
-        system = subprocess.run([PYTHON, "-V"], check=True, capture_output=True, text=True).stdout
-        system = ".".join(system.split()[1].split(".")[:2])
-        versions = {TABLE[name].python or ("3.11" if TABLE[name].suite else system) for name in names}
+        versions = {TABLE[name].python or ("3.11" if TABLE[name].suite else SYSTEM) for name in names}
         download_wheels(versions, Path(base, "wheels"))
-        for name in names:
-            if not run_surrounding(name, Path(base), options.args):
-                failed.append(name)
+        failed = [name for name in names if not run_surrounding(name, Path(base), options.args)]
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 

@@ -6,14 +6,13 @@ The points are measured: a problem that gets better needs a new number in the ta
 
 import re
 import shutil
-import subprocess
 import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from tests.live.conftest import clean_environment, need_libgomp, skip_without, two_cpus
+from tests.live.conftest import need_libgomp, one_line, run_program, skip_without, two_cpus, write_program
 from tests.machines import Shape, write_tree
 from tests.recordings import NO_RECORDINGS, RECORDINGS
 from tests.toys import PIP_SCRIPT
@@ -46,23 +45,18 @@ def run(problem, directory):
     work.mkdir()
     stubs.mkdir()
     for name in problem.get("scripts", ()):
-        (stubs / name).write_text(PIP_SCRIPT)
-        (stubs / name).chmod(0o755)
+        write_program(stubs / name, "", PIP_SCRIPT)
     for name in problem.get("programs", ()):
         shutil.copy("/bin/true", stubs / name)
     sources = {"P": HERE / "programs", "LIVE": HERE.parent / "live"}
     for name, path in sources.items():  # commands do not quote the path of the clone
         (directory / name).symlink_to(path)
-    env = clean_environment(**{name: str(directory / name) for name in sources})
-    env["PATH"] = f"{env['PATH']}:{stubs}"
+    env = {name: str(directory / name) for name in sources}
     if "machine" in problem:
         env["M"] = str(make_machine(machine, **problem["machine"]))
-    done = subprocess.run(
-        ["taskset", "-c", "0,1", "bash", "-c", problem["command"]],
-        cwd=work, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, timeout=300, check=False,
-    )  # fmt: skip
-    return " ".join(f"{done.stdout} exit {done.returncode}".split())
+    script = f"PATH=$PATH:{stubs}; exec 2>&1; {problem['command']}"
+    done = run_program("taskset", "-c", "0,1", "bash", "-c", script, cwd=work, env=env, timeout=300)
+    return one_line(f"{done.stdout} exit {done.returncode}")
 
 
 def points_of(problem, output):
