@@ -68,12 +68,9 @@ def pytest_collection_modifyitems(config, items):
             return config.option.part in parts
         return not parts and (LONG or not item.get_closest_marker("long"))
 
-    wanted, deselected = [], []
-    for item in items:
-        (wanted if is_wanted(item) else deselected).append(item)
-    if deselected:
+    if deselected := [item for item in items if not is_wanted(item)]:
         config.hook.pytest_deselected(items=deselected)
-        items[:] = wanted
+        items[:] = filter(is_wanted, items)
 
 
 def pytest_runtest_setup(item):

@@ -231,17 +231,12 @@ class Copy:
         self.root = directory
         shutil.copytree(ROOT / "ompbind", directory / "ompbind")
         (directory / "tmp").mkdir()
-        self.env = {
-            **os.environ, "COPY": f"{directory}/ompbind", "TMPDIR": f"{directory}/tmp",
-            "OMPTEST_TOPOLOGIES": str(RECORDINGS.resolve()),
-        }  # fmt: skip
-        for name in ("OMPTEST_ALL", "PYTHONPATH", "PYTEST_ADDOPTS"):
-            self.env.pop(name, None)
-        self.check()
-
-    def check(self) -> None:
-        """Exit if the program of the copy does not notice a fault in the copy."""
-        file = self.root / "ompbind/cli/main.py"
+        others = ("OMPTEST_ALL", "PYTHONPATH", "PYTEST_ADDOPTS")
+        self.env = {name: os.environ[name] for name in os.environ if name not in others}
+        self.env["OMPTEST_TOPOLOGIES"] = str(RECORDINGS.resolve())
+        self.env |= {"COPY": f"{directory}/ompbind", "TMPDIR": f"{directory}/tmp"}
+        # a fault in the copy must be noticed
+        file = directory / "ompbind/cli/main.py"
         text = file.read_text()
         file.write_text(f"{text}raise SystemExit('fault')")
         command = [*CONFINED, f"{sys.prefix}/bin/ompbind", "ps"]

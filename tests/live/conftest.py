@@ -18,12 +18,6 @@ RUNTIME_DIR = "OMPBIND_RUNTIME_DIR"
 OMPBIND = str(Path(sys.executable).with_name("ompbind"))
 
 
-def pytest_collection_modifyitems(items):
-    for item in items:
-        if "/live/" in str(item.path):
-            item.add_marker(pytest.mark.live)
-
-
 @pytest.fixture
 def scene(tmp_path):
     from tests.live.scenes import Scene  # it imports this module

@@ -11,8 +11,6 @@ import pytest
 
 from ompbind.plugins.vllm_workers import read_server
 
-pytestmark = pytest.mark.live
-
 SERVER = (sys.executable, str(Path(__file__).with_name("toy_server.py")))
 OMPBIND = str(Path(sys.executable).with_name("ompbind"))
 FIRST, LAST, *_ = (*sorted(os.sched_getaffinity(0)), None)

@@ -74,7 +74,6 @@ def case(problem):
     return pytest.param(problem, id=problem["id"], marks=marks)
 
 
-@pytest.mark.live
 @pytest.mark.parametrize("problem", [case(problem) for problem in PROBLEMS])
 def test_a_problem_gives_its_points(problem, tmp_path, monkeypatch):
     if two_cpus() != [0, 1] or Path(f"/{CPU}/cpu0/topology/core_cpus_list").read_text() != "0\n":
