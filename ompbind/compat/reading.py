@@ -11,15 +11,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from ompbind.compat.frameworks import (
-    FRAMEWORKS,
-    Framework,
-    FrameworkInput,
-    Selection,
-    count_own_workers,
-    count_workers,
-    find_selection,
-)
+from ompbind.compat import frameworks
+from ompbind.compat.frameworks import FRAMEWORKS, Framework, FrameworkInput, Selection
 from ompbind.cpuset import EMPTY, CpuSet, count, named
 from ompbind.errors import MaskError
 from ompbind.machine.model import Level, Machine
@@ -137,8 +130,8 @@ def _explain_workers(framework: str, source: FrameworkInput, request: Request) -
     If the plan is for the workers of a server, yield a warning if their number is not the number of ranks.
     """
     names = FRAMEWORKS[framework]
-    workers = count_workers(names, source.command)
-    if count_own_workers(names, source) > 1 or workers == 1 or request.is_unbound:
+    workers = frameworks.count_workers(names, source.command)
+    if frameworks.count_own_workers(names, source) > 1 or workers == 1 or request.is_unbound:
         return
     if not source.for_workers:
         remedy = _render_remedy(framework, workers)
@@ -201,10 +194,10 @@ def make_foreign_settings(names: Framework, source: FrameworkInput) -> tuple[For
 
 
 def _make_automatic_setting(names: Framework, source: FrameworkInput, *, has_slices: bool) -> ForeignSetting:
-    selection = find_selection(names, source.machine) or Selection(request_fields={})
+    selection = frameworks.find_selection(names, source.machine) or Selection(request_fields={})
     strategies = (name for name, level in selection.strategies.items() if len(source.machine.at(level)) > 1)
     fields = {"strategy": next(strategies, "nodes"), **selection.request_fields}
-    if count_own_workers(names, source) > 1:  # each of them is to have a domain
+    if frameworks.count_own_workers(names, source) > 1:  # each of them is to have a domain
         fields["strategy"] = DEFAULT_STRATEGY
     if has_slices:
         del fields["strategy"]  # slices have their own
@@ -213,7 +206,6 @@ def _make_automatic_setting(names: Framework, source: FrameworkInput, *, has_sli
 
 
 def _make_bind_setting(names: Framework, text: str) -> ForeignSetting:
-    """Return which CPUs ranks get: lists, or no binding."""
     word, meaning, more = text.strip(), "the CPUs of ranks (-m)", tuple[str, ...]()
     words = " or ".join(repr(word) for word in (names.automatic, names.unbound) if word)
     hint = f"{names.title} accepts {words}, or one list per rank, as in '0-31|32-63'"
@@ -243,10 +235,10 @@ def _make_service_setting(name: str, text: str) -> ForeignSetting:
 
 def _make_default_service(names: Framework, source: FrameworkInput) -> ForeignSetting:
     """Return the CPUs that a framework reserves by default; ranks with too few CPUs have fewer."""
-    selection = find_selection(names, source.machine) or Selection(request_fields={})
+    selection = frameworks.find_selection(names, source.machine) or Selection(request_fields={})
     words = (re.split("[=.]", word)[0].replace("_", "-") for word in source.command)
     connector = bool(names.connector) and names.connector in words
-    workers = count_own_workers(names, source)
+    workers = frameworks.count_own_workers(names, source)
     total, each = selection.service_total, (selection.service_each + connector) * workers
     numbers = ((each, "per rank"), (total, "of all ranks together"))
     meaning = " and ".join(f"{count(number, 'service CPU')} {of}" for number, of in numbers if number)
@@ -333,6 +325,5 @@ def _parse(name: str, text: str, hint: str) -> Mask:
 
 
 def _make_error(name: str, text: str, message: str, hint: str) -> MaskError:
-    """Return the error about a whole value."""
     start = len(text) - len(text.lstrip())
     return MaskError(f"{name}: {message}", text=text, span=(start, len(text.rstrip())), hint=hint)

@@ -217,7 +217,6 @@ def check_virtual(host: HostFacts, machine: Machine) -> Iterator[HostIssue]:
 
 
 def _find_made_up_cores(machine: Machine) -> Iterator[tuple[str, str, str]]:
-    """Look for packages of one CPU each, and for CPUs without shared caches."""
     packages, cpus = machine.at(Level.PACKAGE), len(machine.online)
     if cpus > 1 and packages and all(len(package.cpus) == 1 for package in packages):
         why = "ompbind cannot know which CPUs share a core or a cache: ranks may share them unseen"
@@ -230,7 +229,6 @@ def _find_made_up_cores(machine: Machine) -> Iterator[tuple[str, str, str]]:
 
 
 def _find_made_up_devices(machine: Machine) -> Iterator[tuple[str, str, str]]:
-    """Look for GPUs without a NUMA node, or all on one node although there are several."""
     nodes = len(machine.at(Level.NODE))
     gpus = [device for device in machine.devices if device.kind is DeviceKind.GPU and not device.excluded]
     unknown = [gpu for gpu in gpus if not find_near(machine, gpu)]

@@ -78,7 +78,6 @@ def _render_library(detected: DetectedLibrary) -> str:
 
 
 def _check_abort(runtimes: list[DetectedLibrary]) -> Iterator[HostIssue]:
-    """Look for two runtimes that cannot run in one process: the second to start aborts it."""
     aborting = find_aborting_pair({runtime.library.family for runtime in runtimes})
     if aborting is None:
         return
@@ -91,7 +90,6 @@ def _check_abort(runtimes: list[DetectedLibrary]) -> Iterator[HostIssue]:
 
 
 def _check_initial_thread(runtimes: list[DetectedLibrary]) -> Iterator[HostIssue]:
-    """Look for several runtimes if one of them shrinks the initial thread's affinity mask at load."""
     families = (runtime.library.family for runtime in runtimes)
     narrowing = next((family for family in families if family and family.facts.narrows_at_load), None)
     if len(runtimes) < 2 or not narrowing:
@@ -105,7 +103,6 @@ def _check_initial_thread(runtimes: list[DetectedLibrary]) -> Iterator[HostIssue
 
 
 def _check_fork(runtimes: list[DetectedLibrary]) -> Iterator[HostIssue]:
-    """Look for a runtime whose forked children crash when it has places."""
     for runtime in runtimes:
         family = runtime.library.family
         if family is None or family.forks_safely(runtime.library.version):

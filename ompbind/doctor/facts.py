@@ -28,11 +28,9 @@ class Permission(StrEnum):
 
 
 class KernelFacts(Record):
-    """The kernel's release and settings.
+    """The kernel's release and settings; `smt` is the text of smt/control.
 
-    `container` is the container software, such as "Docker"; "" outside of containers. `hypervisor` is the
-    maker of a virtual machine, such as "QEMU"; "" on hardware. `smt` is the text of smt/control.
-    `numa_balancing` is the number in /proc/sys.
+    `container` is the container software, such as "Docker", `hypervisor` the maker of a virtual machine.
     """
 
     release: str = ""
@@ -53,9 +51,8 @@ class CommandFacts(Record):
     """The command to check; if it cannot run, `error` is the reason and `hint` the remedy.
 
     `arch` is the architecture of its file, "" for scripts. `python` is the version of its interpreter, such
-    as (3, 11). `isolated` is True if that ignores variables (-E, -I). `cpp` is True for C++ programs.
-    `packages` are the installed Python packages that checks know, each with the first numbers of its version,
-    such as (2, 13), or () if that is unknown.
+    as (3, 11), which is `isolated` if it ignores variables (-E, -I). `packages` are the installed packages
+    that checks know, each with the first numbers of its version, or () if that is unknown.
     """
 
     argv: tuple[str, ...]
@@ -107,7 +104,6 @@ class HostIssue(Record):
     """An issue, or with severity OK a fact worth a line; `check_name` is the check that found it.
 
     `why` is the reason why it matters, `remedy` a command or setting that fixes it; both are "" for OK.
-    Numbers are facts about this machine or versions, never results of other machines.
     """
 
     severity: Severity

@@ -186,7 +186,6 @@ def read_command_facts(argv: tuple[str, ...], env: Mapping[str, str], work: Work
 
 
 def _find_packages(sites: Sequence[str]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the packages in _PACKAGES that are installed, each with the version of its metadata."""
     for name in _PACKAGES:
         site = next((site for site in sites if os.path.isdir(f"{site}/{name}")), None)
         if site:

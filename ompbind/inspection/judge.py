@@ -183,7 +183,6 @@ def _shares_initial_cpu(process: ProcessState, expected: ExpectedBinding) -> boo
 def _find_place_issues(
     process: ProcessState, expected: ExpectedBinding, change: CpusetChange
 ) -> Iterator[_ProcessIssue]:
-    """Find places with too many threads."""
     runtimes, initial = find_runtimes(process), process.initial_thread
     first = None  # the place of the initial thread, unless that is the whole rank
     if expected.bind is Bind.EXACT:
@@ -220,7 +219,6 @@ def _find_place_issues(
 def _find_absent_binding(
     process: ProcessState, expected: ExpectedBinding, group: Sequence[ProcessState]
 ) -> Iterator[_ProcessIssue]:
-    """Find OpenMP threads that are not bound as planned, or changed variables."""
     masks = tuple(thread.cpus for thread in process.threads)
     changed = diagnosis.find_changed(process, expected)
     cause = diagnosis.explain_changed(process, expected, changed) if changed else ""

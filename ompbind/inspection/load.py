@@ -38,18 +38,9 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
-from ompbind.inspection import diagnosis
+from ompbind.inspection import diagnosis, verdict
 from ompbind.inspection.rank_processes import Inspection, MaskOrigin, RankProcesses
-from ompbind.inspection.verdict import (
-    CpuUsage,
-    OthersLoad,
-    ThreadIssue,
-    Verdict,
-    find_sharing,
-    make_cpu_usage,
-    measure_others,
-    sort_issues,
-)
+from ompbind.inspection.verdict import CpuUsage, OthersLoad, ThreadIssue, Verdict
 from ompbind.machine.read.linux_cgroup import Throttling, read_throttling
 from ompbind.machine.read.root import DirectoryRoot
 from ompbind.procfs.process_state import ProcessState, ThreadState
@@ -127,8 +118,8 @@ class Competitors(Record):
 class Streak(Record):
     """Consecutive samples with competitors that wait; `samples` is 0 if the last sample has none.
 
-    `busy_s` and `delay_s` are their CPU time and run delay since the first sample, `runnable_s` is their
-    number times the seconds in which they were runnable. With `measured` the kernel counts run delays.
+    `busy_s` and `delay_s` are summed since the first sample, `runnable_s` is the number of competitors times
+    the seconds in which they were runnable. With `measured` the kernel counts run delays.
     """
 
     last: LoadSample | None = None
@@ -232,9 +223,9 @@ def _measure(before: LoadSample | None, sample: LoadSample) -> list[_Load]:
     return loads
 
 
-def judge_load(verdict: Verdict, streak: Streak) -> Verdict:
+def judge_load(judged: Verdict, streak: Streak) -> Verdict:
     """Add the issue "oversubscribed" to a verdict if the streak is long enough."""
-    return verdict.add(make_load_issue(streak)) if streak.is_proof else verdict
+    return judged.add(make_load_issue(streak)) if streak.is_proof else judged
 
 
 def make_load_issue(streak: Streak) -> ThreadIssue:
@@ -322,7 +313,6 @@ def find_shared_cpus(users: Iterable[tuple[User, int]]) -> Iterator[ThreadIssue]
 
 
 def _make_issue(cpus: CpuSet, sharing: Sequence[User], *, is_short: bool) -> ThreadIssue:
-    """Describe processes that share CPUs: who, which CPUs they could use, the cause, and what to do."""
     origins = {origin.process.pid: origin.process for _, _, origin in sharing}
     first, allowed = next(iter(origins.values())), named("CPU", sharing[0][2].allowed)
     by_runtime = next(filter(None, map(_explain_runtime, sharing)), "")
@@ -376,10 +366,10 @@ def add_load(streaks: Streaks, inspection: Inspection) -> tuple[Streaks, Inspect
     found, groups, throttled = {}, list(inspection.groups), []
     issues, users = list(inspection.shared_issues), list[tuple[User, int]]()
     by_cgroup: dict[str | None, Throttling | None] = {}  # equal cgroups are read once
-    for cpus, positions in find_sharing([group.cpus for group in inspection.groups]):
+    for cpus, positions in verdict.find_sharing([group.cpus for group in inspection.groups]):
         sharing = [inspection.groups[position] for position in positions]
         times = {process.pid: process.times_s for group in sharing for process in group.processes}
-        usage = make_cpu_usage(now, cpu_times, times)
+        usage = verdict.make_cpu_usage(now, cpu_times, times)
         before, delay_s = Streak(), 0.0
         for position, group in zip(positions, sharing, strict=True):
             pid = group.first.pid
@@ -398,12 +388,12 @@ def add_load(streaks: Streaks, inspection: Inspection) -> tuple[Streaks, Inspect
             streak = found[group.run_id, group.rank, pid] = add_sample(before, sample)
             groups[position] = group.replace(verdict=judge_load(group.verdict, streak))
         if before.last and before.last.usage:
-            load = measure_others(before.last.usage, usage, cpus)
+            load = verdict.measure_others(before.last.usage, usage, cpus)
             if any(group.expected for group in sharing) or delay_s > _LEAST_WAIT * load.span_s:
                 threads = sum(group.verdict.threads for group in sharing)
                 issues += find_others(load, f", while {_name_groups(sharing)} ran", threads)
     issues += [*find_shared_cpus(users), *find_throttled(throttled)]
-    return found, inspection.replace(groups=tuple(groups), shared_issues=sort_issues(issues))
+    return found, inspection.replace(groups=tuple(groups), shared_issues=verdict.sort_issues(issues))
 
 
 def find_others(load: OthersLoad, meanwhile: str, threads: int) -> Iterator[ThreadIssue]:

@@ -93,10 +93,8 @@ class ObservedProcesses(Record):
 
 
 _GroupKey = tuple[str | None, int | None, int]
-"""The run ID and the rank of a process, and the PID of the run's supervisor, since run IDs may repeat.
-
-If the rank is unknown, the last number is the PID of the first process of the group. 0 for no supervisor.
-"""
+"""The run ID and the rank of a process, and a PID, since run IDs may repeat: of the run's supervisor (0 if
+there is none), or if the rank is unknown, of the first process of the group."""
 
 
 def make_inspection(observed: ObservedProcesses) -> Inspection:
@@ -146,19 +144,17 @@ def _make_group(
 ) -> RankProcesses:
     run_id, rank, _ = key
     first = processes[0]
-    expected = expect_variables(first.env)
-    if expected:
-        expected = _use_bind_of_run(expected, first, observed.runs)
-    else:
-        expected = _expect_by_cpus(run_id, rank, processes, observed)
-    origin = observed.origins.get(first.pid)
+    by_env = expect_variables(first.env)
+    by_run = None if by_env else _expect_by_cpus(run_id, rank, processes, observed)
+    expected = _use_bind_of_run(by_env, first, observed.runs) if by_env else by_run
+    origin, now = observed.origins.get(first.pid), observed.limits.get(first.pid, CgroupLimits())
     assumed = expected or guess_expected(processes, origin.allowed if origin else EMPTY)
     return RankProcesses(
         run_id=run_id,
         rank=expected.rank if expected and rank is None else rank,
         processes=processes,
         expected=expected,
-        verdict=judge(processes, assumed, CpusetChange(now=observed.limits.get(first.pid, CgroupLimits()))),
+        verdict=judge(processes, assumed, CpusetChange(now=now)),
         attempt=find_attempt(first.env),
         origin=origin,
     )

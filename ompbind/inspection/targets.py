@@ -147,7 +147,6 @@ def inspect(target: Target, *, memory: bool = True) -> Inspection:
 def _read_origins(
     found: Mapping[int, ProcessState], stats: Mapping[int, Stat], limits: Mapping[int, CgroupLimits]
 ) -> dict[int, MaskOrigin]:
-    """Return where the mask of each process comes from, by PID."""
     read_mask = cache(reader.read_affinity)
     states, origins = dict(found), {}
     for pid, state in found.items():

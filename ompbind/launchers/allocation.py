@@ -54,10 +54,9 @@ def find_binding(
 
 
 def read_task_masks(env: Env, launcher: str) -> tuple[CpuSet, ...]:
-    """Return the CPUs that Slurm lists for the tasks of this machine, in the order of local ranks.
+    """Return the CPUs that Slurm lists for the tasks of this machine, in the order of local ranks, or ().
 
-    A shorter list begins again at its end: one mask is for all tasks. Slurm lists the mask of the job even
-    with `--cpu-bind=none`. Empty for other launchers, without a list, or if the list cannot be read.
+    A shorter list begins again at its end. Slurm lists the mask of the job even with `--cpu-bind=none`.
     """
     if launcher != SLURM.name:
         return ()
@@ -74,10 +73,7 @@ def read_task_masks(env: Env, launcher: str) -> tuple[CpuSet, ...]:
 
 
 def read_job_cpus(env: Env, root: Root, node: str) -> JobCpus | None:
-    """Return how many CPUs of this machine a batch system allows, None if no variable says so.
-
-    `node` is the host name of this machine. Source: the documentation of each batch system.
-    """
+    """Return how many CPUs of this machine, the host `node`, a batch system allows; None if unknown."""
     for system, marks, read in BATCH_SYSTEMS:
         if all(env.get(mark) for mark in marks) and (found := read(_Job(env, root, node))):
             variable, number = found
@@ -172,12 +168,9 @@ def request_own_gpus(
 
     Also the index of its placement, None if that stays as it is, and why no plan can have the GPUs of a rank,
     "" otherwise. The request stays as it is if all `ranks` on a machine see the same GPUs, as far as is
-    known. Otherwise, the variables of the vendors stay as they are:
-
-    - A rank with CPUs of its own keeps its GPUs too.
-    - If Slurm has divided all GPUs of the machine evenly, the plan has all of them, and each rank takes the
-      placement with its own GPUs.
-    - Otherwise, ranks get CPUs as they would without devices.
+    known. A rank with CPUs of its own keeps its GPUs too. If Slurm has divided all GPUs of the machine
+    evenly, the plan has all of them, and each rank takes the placement with its own GPUs. Otherwise, ranks
+    get CPUs as they would without devices.
     """
     wants_gpus = request.devices == "auto" or DeviceKind.GPU in request.devices
     seen = request.visible.devices if request.visible else ()

@@ -110,10 +110,7 @@ def find_batch_script(env: Env, ancestors: Iterable[Ancestor] = ()) -> Launcher 
 
 
 def find_copies(env: Env, ancestors: Iterable[Ancestor] = ()) -> LauncherRank | None:
-    """Return the rank of a process if its launcher has started several copies of it on this machine.
-
-    None for a rank of `ompbind exec`. `ancestors` as for `find_launcher`.
-    """
+    """Return the rank of a process, but not of `ompbind exec`, if its launcher has started copies here."""
     try:
         rank = find_launcher(env, ancestors) if OMPBIND_RANK not in env else None
     except RequestError:  # variables contradict each other, or some are missing
@@ -144,7 +141,6 @@ def _find_innermost(
 
 
 def _read_identity(launcher: Launcher, env: Env) -> RankIdentity:
-    """Return which rank the variables of a launcher describe; raises RequestError if they are wrong."""
     local_rank, rank, size = (
         read_number(env, name) for name in (launcher.local_rank, launcher.rank, launcher.size)
     )
@@ -171,7 +167,6 @@ def _read_identity(launcher: Launcher, env: Env) -> RankIdentity:
 
 
 def _refuse_partial(env: Env) -> None:
-    """Raise RequestError if a launcher has set some variables of a rank, but not all."""
     launchers = [launcher for launcher in LAUNCHERS if launcher.rank not in OTHER_RANKS]
     partial = [launcher for launcher in launchers if launcher.is_partial(env)]
     by_size = [known for known in launchers if env.get(known.size) and not known.step]  # only ranks have it
@@ -194,9 +189,6 @@ def _list_names(names: Sequence[str]) -> str:
     return f"{join_words(names)} {'are' if len(names) > 1 else 'is'}"
 
 
-# The ancestors of a rank: which launcher is the innermost, and whether it has bound the rank.
-
-
 def read_ancestors(root: Root, pid: int) -> Iterator[Ancestor]:
     """Yield the parent of a process, its parent, and so on, up to the first process of the system."""
     status = _read_status(root, pid)
@@ -215,19 +207,13 @@ def find_daemon(ancestors: Iterable[Ancestor], names: Iterable[str]) -> Ancestor
 
 
 def find_starter(ancestors: Sequence[Ancestor], daemons: Iterable[str]) -> int | None:
-    """Return the pid of the process that started a rank; None if it is hidden.
-
-    That is the launcher's daemon: the nearest ancestor with one of the names `daemons`, or else the parent.
-    """
+    """Return the pid of the nearest ancestor that is one of the daemons, or of the parent; None if hidden."""
     starter = find_daemon(ancestors, daemons) or next(iter(ancestors), None)
     return starter.pid if starter else None
 
 
 def read_launcher_cpus(root: Root, starter: int | None) -> CpuSet | None:
-    """Return the CPUs of the process that started a rank, without those outside the cpuset of the rank.
-
-    None if the process is hidden.
-    """
+    """Return the CPUs of the process that started a rank, within the cpuset of the rank; None if hidden."""
     if starter is None:
         return None
     try:

@@ -161,7 +161,6 @@ def _read_thread(library: ctypes.CDLL, path: str) -> ProbedThread:
 
 
 def _read_own_mask() -> str:
-    """Return the affinity mask of the calling thread as a list; "" on systems without affinity masks."""
     return str(CpuSet(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ""
 
 

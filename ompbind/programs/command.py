@@ -12,20 +12,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.programs import libraries
+from ompbind.programs import libraries, wrappers
 from ompbind.programs.elf import SYSTEM_LIBRARY_PREFIXES, Elf, read_elf, read_header
 from ompbind.programs.find_command import find_file
 from ompbind.programs.libraries import DetectedLibrary, DetectionMethod, Library
 from ompbind.programs.python_packages import find_packaged, find_site_packages
-from ompbind.programs.wrappers import (
-    PYTHON_MANAGERS,
-    Launch,
-    Wrapper,
-    is_python,
-    read_launch,
-    read_wrapper,
-    starts_others,
-)
+from ompbind.programs.wrappers import PYTHON_MANAGERS, Launch, Wrapper, is_python
 from ompbind.record import Record
 
 _HEAD = 1 << 12  # bytes at the beginning of a script that name its interpreter, also as a `_TRAMPOLINE`
@@ -107,7 +99,7 @@ def read_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workload:
         loaded = (*found.libraries, *find_packaged(found.python, sites))
         return found.replace(site_packages=sites[0] if sites else "", libraries=loaded)
     needed = _find_needed(found.program, elf, found.libraries, env)
-    opaque = elf is None or starts_others(found.program)
+    opaque = elf is None or wrappers.starts_others(found.program)
     return found.replace(opaque=opaque, libraries=(*found.libraries, *needed))
 
 
@@ -115,14 +107,14 @@ def read_wrapped_workload(wrap: Sequence[str], argv: Sequence[str], env: Mapping
     """Read what a command would run behind the words of a wrapper, which need not be a known wrapper."""
     if not wrap:
         return read_workload(argv, env)
-    wrappers, words = [], list(wrap)
+    before, words = list[Wrapper](), list(wrap)
     while words and (path := find_file(words[0], env)):
-        wrapper, words = read_wrapper(path, words[1:], env)
+        wrapper, words = wrappers.read_wrapper(path, words[1:], env)
         if wrapper.changes:
-            wrappers.append(wrapper)
+            before.append(wrapper)
             env = wrapper.make_env(env)
     work = read_workload(argv, env)
-    return work.replace(wrappers=(*wrappers, *work.wrappers))
+    return work.replace(wrappers=(*before, *work.wrappers))
 
 
 def _find_program(argv: list[str], env: Mapping[str, str]) -> tuple[Workload, Elf | None, Mapping[str, str]]:
@@ -135,13 +127,13 @@ def _find_program(argv: list[str], env: Mapping[str, str]) -> tuple[Workload, El
     for _ in range(_CHAIN_LIMIT):
         path = find_file(argv[0], env) if argv else None
         if path is None:  # it may be installed on the machine of the plan: its words show what it starts
-            launch = read_launch(argv[0], argv[1:], env) if argv else None
-            wrappers = (Wrapper(text=launch.text, launch=launch),) if launch else ()
-            return work.replace(wrappers=(*work.wrappers, *wrappers)), None, env
-        wrapper, command = read_wrapper(path, argv[1:], env)
+            launch = wrappers.read_launch(argv[0], argv[1:], env) if argv else None
+            known = (Wrapper(text=launch.text, launch=launch),) if launch else ()
+            return work.replace(wrappers=(*work.wrappers, *known)), None, env
+        wrapper, command = wrappers.read_wrapper(path, argv[1:], env)
         if wrapper.changes and not (wrapper.launch and work.launch):  # Python runs the launcher's script
             work, env = work.replace(wrappers=(*work.wrappers, wrapper)), wrapper.make_env(env)
-        if starts_others(path):
+        if wrappers.starts_others(path):
             return work.replace(program=path), read_header(path), env
         try:
             elf, head = read_elf(path), b""

@@ -38,10 +38,9 @@ class LibraryRole(StrEnum):
 
 
 class LibraryKind(Record):
-    """One kind of library that ompbind recognizes.
+    """One kind of library that ompbind recognizes; `name` is its name in options ("tcmalloc").
 
-    `name` is its name in options ("tcmalloc"). `stems` are the beginnings of its file names, up to a hash
-    or ".so". `family` is the OpenMP runtime that it is, None for other libraries.
+    `stems` are the beginnings of its file names, up to a hash or ".so".
     """
 
     name: str
@@ -117,10 +116,7 @@ class DetectionMethod(StrEnum):
 
 
 class DetectedLibrary(Record):
-    """A library that a command loads or may load.
-
-    `origin` names the cause: "LD_PRELOAD", a program, a Python package ("torch") or an installation prefix.
-    """
+    """A library that a command loads or may load; `origin` is "LD_PRELOAD", a program, package or prefix."""
 
     library: Library
     method: DetectionMethod

@@ -180,7 +180,6 @@ def read_launch(path: str, words: Sequence[str], env: Mapping[str, str]) -> Laun
 
 
 def _read_workers(name: str, words: Sequence[str], env: Mapping[str, str]) -> Launch | None:
-    """Return which workers a program of WORKER_PROGRAMS starts; None if it starts none, or one."""
     program = WORKER_PROGRAMS[name]
     is_pool_of_threads = name == "celery" and _find_value(("-P", "--pool"), words) in _CELERY_THREADS
     if program.subcommand not in ("", *words) or is_pool_of_threads:

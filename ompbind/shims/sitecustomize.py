@@ -84,8 +84,7 @@ def make_frozen(torch, name: str, original):
         return None
 
     frozen.__name__ = frozen.__qualname__ = name
-    frozen.__doc__ = original.__doc__
-    frozen.__module__ = original.__module__
+    frozen.__doc__, frozen.__module__ = original.__doc__, original.__module__
     frozen.__wrapped__ = original  # type: ignore[attr-defined]
     frozen._torchdynamo_disable = True  # type: ignore[attr-defined]  # noqa: SLF001 - torch does not compile it
     frozen.frozen_by_ompbind = True  # type: ignore[attr-defined]

@@ -23,8 +23,6 @@ from ompbind.record import Record
 from ompbind.workers import placed
 from ompbind.workers.placed import Selection
 
-# Bind all threads of this process, and restore their affinity masks.
-#
 # A new thread inherits the mask of the thread that starts it. So after all listed threads are bound, only
 # threads that started meanwhile can have another mask: they are found by listing again, until no thread is
 # left to bind. The kernel reuses the numbers of threads that have exited; the start time distinguishes two

@@ -67,11 +67,7 @@ def make_environment(
 def make_changes(
     plan: Plan, rank: int, base: Mapping[str, str], run_id: str, variables: Selection, extra: Variables | None
 ) -> Variables:
-    """Return the variables of a rank to set (value) or remove (None) in `base`; raises RequestError.
-
-    If variables of a framework were read (--compat), the variables by which it would bind threads again are
-    removed.
-    """
+    """Return the variables of a rank to set (value) or remove (None) in `base`; raises RequestError."""
     ranks = len(plan.placements)
     if type(rank) is not int or not 0 <= rank < ranks:  # isinstance would accept True
         hint = f"the plan has {named('rank', range(ranks))}, counted from 0"
@@ -80,7 +76,7 @@ def make_changes(
     run_id, group = run_id or f"python-{os.getpid()}", environment.identify_group(plan, first, part)
     spec = RunSpec(argv=(), run_id=run_id, base=base, group=group)
     identity = environment.make_local_identities(part)[rank - first]
-    if part.request.compat:
+    if part.request.compat:  # its variables were read, and would bind threads again
         framework = part.request.compat.framework
         spec = spec.replace(
             removed_variables=find_hidden_variables(framework), added_variables=make_rank_variables(framework)
