@@ -1,11 +1,8 @@
 """The order in which the groups of a run start: a group waits until another group is ready.
 
-    all ranks of group "server" run     a forked process, the *check*, looks at its ranks until all are ready
-    the check exits                     its result is in a pipe
-    the group is ready                  the groups that wait for it start
-
-The supervisor itself waits for nothing, so it forwards signals and reaps ranks in the meantime. It kills a
-check that outlasts its time limit, as one may that waits for a name server.
+When all ranks of a group run, a forked process, the *check*, looks at them until all are ready. Its result
+is in a pipe. So the supervisor itself waits for nothing: it forwards signals and reaps ranks meanwhile.
+It kills a check that outlasts its time limit, as one may that waits for a name server.
 """
 
 import os

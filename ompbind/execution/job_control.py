@@ -91,10 +91,9 @@ class Terminal:
             signal_rank(rank, signal.SIGCONT)
 
     def _foreground(self) -> int | None:
-        try:
-            return os.tcgetpgrp(self._file) if self._file >= 0 else None
-        except OSError:
-            return None
+        with suppress(OSError):
+            return os.tcgetpgrp(self._file)
+        return None
 
 
 def exit_by_interrupt() -> None:

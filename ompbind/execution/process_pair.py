@@ -97,10 +97,9 @@ def redirect_to_null(*numbers: int) -> None:
 def _forward_signals(supervisor: int, pipe: int, signals: frozenset[int], inherited: set[int]) -> int:
     """Write `signals` to the pipe until the supervisor exits, and return its wait status.
 
-    A termination signal that does not fit there is sent to the supervisor itself: the pipe is full of signals
-    that the supervisor has not read yet, or the supervisor has closed it. Then it has no ranks left and only
-    writes the report, or it was just killed. `inherited` are the children that this process had before; a
-    child that exits is removed.
+    A termination signal that does not fit there is sent to the supervisor itself: it has not read the pipe,
+    or has closed it, because it has no ranks left and writes the report, or was just killed. `inherited` are
+    the children that this process had before; a child that exits is removed.
     """
     while True:
         number = signal.sigwait(signals)

@@ -1,11 +1,8 @@
 """Ranks that have failed and start again, with --on-failure restart.
 
-    a rank fails                   `schedule`: it waits until its deadline, the other ranks go on
-    the deadline is over           `take_due`: from now on it waits only for what its last attempt has left
-    no process of it is left,
-    and its output was forwarded   `note_start`: the next attempt runs
-
-A request to stop, a timeout, and the last failure of another rank cancel all waits.
+A rank that fails waits until its deadline, and then until no process of its last attempt is left and its
+output was forwarded. The other ranks go on. A request to stop, a timeout, and the last failure of another
+rank cancel all waits.
 """
 
 from ompbind.cpuset import count

@@ -8,8 +8,7 @@ only for ranks whose counts have changed since the last sample.
     example: a change at 0.7 s, none at 1.5 s, none at 3.1 s: no change for 2.4 s, so the masks are stable
 
 The start is complete when the masks are stable, or after 60 s. While a rank has fewer threads than planned,
-10 s without a change are needed: libraries start their threads when they have work. Thread IDs do not matter:
-a program may end threads and start others with the same masks.
+10 s without a change are needed: libraries start their threads when they have work.
 
 *Later*: the rest of /proc is also read for ranks that have used CPU time since it was read, to find what
 changes no mask: programs that are executed, libraries, load. The step doubles up to 30 s; it is never less

@@ -22,10 +22,7 @@ FORWARDED_SIGNALS = tuple(
 """All other signals are forwarded to every rank and have no other effect: HUP, USR1, WINCH and so on."""
 
 TTY_SIGNALS = (signal.SIGTTIN, signal.SIGTTOU)
-"""Signals by which the kernel stops a background process that reads the terminal, or changes its settings.
-
-Both processes of ompbind ignore them: a stopped process forwards no signal and reaps no rank.
-"""
+"""Signals by which the kernel stops a background process that uses the terminal; ompbind ignores them."""
 
 
 class Foreground(Record):

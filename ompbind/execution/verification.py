@@ -1,15 +1,10 @@
 """What samples of threads mean for a run: reports, and with --verify=strict an error that stops it.
 
-sample                                   reported
-threads allowed outside their rank's     as soon as two samples in a row show it
-  CPUs
-everything else                          when the start is complete: while a program still loads its
-                                         libraries, threads are only partly bound
-later                                    when an error has come or gone, or a note is new, in two samples in
-                                         a row
-at the end                               for how long the run was verified; of a run that exits before the
-                                         start is complete, the last sample; threads that waited for each
-                                         other in much of a short run
+threads outside their rank's CPUs   as soon as two samples in a row show it
+everything else                     when the start is complete: before, threads are only partly bound
+later                               when an error has come or gone, or a note is new, in two samples in a row
+at the end                          for how long the run was verified; of a run that exits before the start is
+                                    complete, the last sample; long waits of threads in a short run
 """
 
 import signal
@@ -103,13 +98,11 @@ def _report(run: Run, sampler: AffinitySampler, verified: VerificationResult) ->
     if run.can_report:
         run.output.write(run.reporter.verified(verified))
     if verified.errors and verified.strict and not (sampler.error or _is_exit_code_decided(run)):
-        wrong = {rank for rank, code in verified.errors if code != HIDDEN}
-        if wrong:
+        text = f"{named('rank', {rank for rank, _ in verified.errors})} could not be sampled"
+        hint = "mount a /proc that shows them"
+        if wrong := {rank for rank, code in verified.errors if code != HIDDEN}:
             text = f"the threads of {named('rank', wrong)} did not run as planned"
             hint = "the messages above show the reasons"
-        else:
-            text = f"{named('rank', {rank for rank, _ in verified.errors})} could not be sampled"
-            hint = "mount a /proc that shows them"
         hint = f"{hint}; with --verify alone the run goes on"
         sampler.error = LaunchError(f"--verify=strict: {text}", hint=hint)
         if run.live:

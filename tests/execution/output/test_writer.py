@@ -74,23 +74,16 @@ def test_regular_files_are_written_at_the_shared_offset(files, writers, tmp_path
     assert (tmp_path / "file").read_bytes() == b"before " + b"".join(lines) + b"after"
 
 
-def test_a_closed_reader_is_not_an_error(files, writers):
+def test_a_full_device_is_reported_and_a_closed_reader_is_not_an_error(files, writers):
     reader, writer = os.pipe()
-    files(writer)
-    output = writers(writer)
     os.close(reader)
-    output.put((b"x",))
-    assert output.flush()
-    assert (output.broken, output.error_text, output.pending_bytes) == (True, "", 0)
-    output.put((b"y",))
-    assert output.pending_bytes == 0
-
-
-def test_a_full_device_is_reported(files, writers):
-    output = writers(*files(os.open("/dev/full", os.O_WRONLY)))
-    output.put((b"x",))
-    assert output.flush()
-    assert output.error_text == "cannot write to standard output: No space left on device"
+    text = "cannot write to standard output: No space left on device"
+    for number, error in ((writer, ""), (os.open("/dev/full", os.O_WRONLY), text)):
+        output = writers(*files(number))
+        for data in (b"x", b"y"):
+            output.put((data,))
+            assert output.flush()
+            assert (output.broken, output.error_text, output.pending_bytes) == (True, error, 0)
 
 
 def test_a_buffer_continues_after_a_partial_write():
