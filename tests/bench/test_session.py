@@ -16,15 +16,8 @@ from ompbind.bench.results import DROP, ENDED, RUN, make_record, open_results, r
 from ompbind.bench.run_candidate import catch_interrupts
 from ompbind.bench.session import SessionLoop, make_order
 from ompbind.errors import LaunchError, RequestError
-from tests.bench.sessions import (
-    NAMES,
-    ROUNDS,
-    find_next,
-    make_run,
-    make_session,
-    make_starts,
-    make_usual_session,
-)
+from tests.bench import sessions
+from tests.bench.sessions import NAMES, find_next, make_run, make_session, make_starts, make_usual_session
 from tests.long import rounds
 
 
@@ -72,8 +65,8 @@ def test_runs_each_candidate_once_per_round_and_saves_each_run():
     loop, saved, shown = run(make_session())
     runs = loop.session.runs
     assert (loop.session.ended, loop.error) == ("decided", None)
-    assert [each.number for each in runs] == list(range(3 * (ROUNDS + 1)))
-    for number in range(ROUNDS + 1):
+    assert [each.number for each in runs] == list(range(3 * (sessions.ROUNDS + 1)))
+    for number in range(sessions.ROUNDS + 1):
         own = runs[3 * number : 3 * number + 3]
         assert ({each.candidate for each in own}, {each.round for each in own}) == ({*NAMES}, {number})
     assert kinds(saved) == [RUN] * len(runs) + [ENDED]
@@ -99,7 +92,7 @@ def test_a_candidate_that_leaves_is_an_event_and_a_finished_session_adds_none():
     assert run(loop.session, decide=decide)[1] == []
 
 
-@pytest.mark.parametrize(("budget_s", "rounds"), [(0.0, 0), (3.3, 1), (1000.0, ROUNDS)])
+@pytest.mark.parametrize(("budget_s", "rounds"), [(0.0, 0), (3.3, 1), (1000.0, sessions.ROUNDS)])
 def test_stops_before_a_round_that_would_exceed_the_budget(budget_s, rounds, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
@@ -112,7 +105,7 @@ def test_stops_before_a_round_that_would_exceed_the_budget(budget_s, rounds, mon
     loop, saved, _ = run(make_session(), start=start, budget_s=budget_s)
     assert len(loop.session.runs) == 3 * (rounds + 1)
     assert saved[-1]["reason"] == loop.session.ended
-    assert (f"budget of {budget_s:g} s" in loop.session.ended) == (rounds < ROUNDS)
+    assert (f"budget of {budget_s:g} s" in loop.session.ended) == (rounds < sessions.ROUNDS)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])

@@ -296,11 +296,8 @@ def test_ctrl_c_reaches_all_processes_and_the_session_ends_once(tmp_path):
         assert (read_results(str(path)).ended, path.read_text().count("interrupted")) == ("interrupted", 1)
 
 
-def test_quiet_sessions_show_no_line():
+def test_a_quiet_session_shows_no_line_and_without_a_terminal_a_note_says_how_long_it_takes(ompbind):
     assert run_on_terminal(80, "--quiet")[0].startswith("command: sleep 0.05")
-
-
-def test_without_a_terminal_a_note_says_how_long_it_takes(ompbind):
     done = ompbind(*SESSION, *COMMAND)
     note = (
         r"ompbind: note: a run takes 0\.\d+ s, so the session takes \d s at most; a clear result needs less"

@@ -148,7 +148,6 @@ def test_ranks_have_the_same_cpus_when_read_back(plan):
 
 @pytest.mark.parametrize(("name", "options", "text"), [
     ("taskset", {"ranks": 2, "service_cores": 1, "reserve": 1}, "taskset -c 0-2,10\ntaskset -c 4-6,14"),
-    ("numactl", {"mask": "2-5"}, "numactl --physcpubind=2-5 --membind=0-1"),
     ("vllm", {"mask": "none", "ranks": 2}, "export VLLM_CPU_OMP_THREADS_BIND=nobind"),
     ("vllm", {"mask": "9,4-7|0-3", "threads": 2, "ranks": None},
      "export VLLM_CPU_OMP_THREADS_BIND='4,9|0-1'"),
