@@ -152,8 +152,8 @@ def test_metrics_have_their_names_and_no_unit():
 @pytest.mark.parametrize(("metric", "values", "texts"), [
     (Metric(), [0.0123, 0.4], ["12.30 ms", "400.00 ms"]), (Metric(), [0.4, 1.5], ["0.400 s", "1.500 s"]),
     (Metric(), [100_000.0], ["100000 s"]), (Metric(), [], []),
-    (Metric(pattern="x"), [1234.5, 99.9], ["1234.50", "99.90"]), (Metric(pattern="x"), [0.000012], ["0.00001"]),
-    (Metric(pattern="x"), [3e12], ["3.000e+12"]), (Metric(pattern="x"), [0.0, -2.0], ["0.000", "-2.000"]),
+    (Metric(pattern="."), [1234.5, 9.9], ["1234.50", "9.90"]), (Metric(pattern="."), [0.000012], ["0.00001"]),
+    (Metric(pattern="."), [3e12], ["3.000e+12"]), (Metric(pattern="."), [0.0, -2.0], ["0.000", "-2.000"]),
 ])  # fmt: skip
 def test_values_of_a_column_have_one_unit_and_equal_decimals(metric, values, texts):
     assert list(map(make_scale(metric, values), values)) == texts
