@@ -130,7 +130,6 @@ def _make_filled(identity: RankIdentity, spec: RunSpec, variables: Variables, fi
 
 
 def _fill_argv(spec: RunSpec, fields: Fields) -> tuple[str, ...]:
-    """Return the command of one rank, with its placeholders filled in if --fill is used."""
     if not spec.fill_argv:
         return spec.argv
     return tuple(fill(word, fields, "the command", is_command=True) for word in spec.argv)

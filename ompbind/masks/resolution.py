@@ -165,7 +165,6 @@ def _existing_os_numbers(machine: Machine, selector: Selector) -> CpuSet:
 
 
 def _explain_absent(usable: UsableCpus, selector: Selector, absent: CpuSet, outer: CpuSet) -> tuple[str, str]:
-    """Return the message and the hint for numbers that select no domain inside `outer`."""
     machine, level = usable.machine, selector.level
     selectable = _find_selectable(machine, selector, outer)
     is_first = outer == machine.allowed

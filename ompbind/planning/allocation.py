@@ -306,7 +306,6 @@ def _count_ranks_per_core(capacities: Sequence[int], ranks: int) -> list[int]:
 
 
 def _check_overlap(draft: Draft) -> None:
-    """Raise MaskError if two parts of a mask name the same CPU, unless ranks may share CPUs."""
     parts = [] if draft.request.share else [CpuSet(part) for part in draft.cpus_by_rank]
     named_before = EMPTY
     for rank, part in enumerate(parts):
@@ -319,7 +318,6 @@ def _check_overlap(draft: Draft) -> None:
 
 
 def _check_reserve(draft: Draft) -> None:
-    """Raise an error if a rank reserves a core that another rank uses or reserves."""
     used, reserved_before = union(placement.cpuset for placement in draft.placements), EMPTY
     for rank, placement in enumerate(draft.placements):
         if conflict := placement.reserved & (used | reserved_before):
@@ -332,7 +330,6 @@ def _check_reserve(draft: Draft) -> None:
 
 
 def _check_smt(draft: Draft, limit: int) -> None:
-    """Raise an error if the parts together use more hardware threads of a core than --smt allows."""
     used = union(placement.compute for placement in draft.placements)
     for core in draft.machine.table.cores:
         if len(shared := core & used) > limit:
@@ -351,7 +348,6 @@ def _error_in_part(draft: Draft, rank: int, message: str, hint: str) -> OmpbindE
 
 
 def _no_core_left_error(request: Request, rank: int, cores: int, reserve: int) -> PlanError:
-    """Return the error about a rank whose cores are all service cores or reserved."""
     service = request.service_cores
     facts = [f"it gets {count(cores, 'core') if cores else 'no core'}"]
     facts += [f"reserves {reserve}"] if reserve else []

@@ -62,7 +62,6 @@ def explain_memory(plan: Plan) -> Iterator[Note]:
 
 
 def _explain_needs(plan: Plan) -> Iterator[Note]:
-    """Warn if ranks will need more memory than their NUMA nodes have."""
     if not plan.request.memory_bytes:
         return
     memory = {node.number: node.memory_bytes for node in plan.machine.nodes}

@@ -102,7 +102,6 @@ def _find_requested(plan: Plan) -> CpuSet:
 
 
 def _list_unbalanced(plan: Plan) -> Iterator[Note]:
-    """Yield what isolated CPUs mean for the threads of ranks that have several CPUs."""
     if not (found := find_unbalanced(plan.machine, plan.placements)):
         return
     cpus = named("CPU", plan.machine.isolated & union(placement.cpuset for placement in found))
@@ -129,7 +128,6 @@ _UNREPORTED = "this machine does not report kinds of cores: "
 
 
 def _list_kinds(plan: Plan) -> Iterator[Note]:
-    """Yield how kinds of cores are known that the machine does not report, and ranks on several kinds."""
     requested, used = plan.request.core_kind, plan.used
     kinds = [kind for kind in plan.machine.kinds if not kind.cpus.isdisjoint(used)]
     if kinds and (facts := kinds[0].inferred_from) and (requested != "all" or len(kinds) > 1):
@@ -353,7 +351,6 @@ def find_effects(workload: Workload, plan: Plan | None = None) -> Iterator[Wrapp
 
 
 def _find_affinity(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:
-    """Yield the effects of taskset, numactl and similar on the affinity mask and the memory policy."""
     cpus, placements = wrapper.cpus, plan.placements if plan else ()
     if plan and wrapper.nodes is not None:  # its CPUs are known if all its nodes are
         nodes = [node for node in plan.machine.nodes if node.number in wrapper.nodes]
@@ -367,7 +364,6 @@ def _find_affinity(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffec
 
 
 def _find_processes(launch: Launch, plan: Plan | None) -> Iterator[WrapperEffect]:
-    """Yield the effects of a program that starts processes."""
     remedy = f"use '{launch.instead}' instead"
     if not launch.workers:
         name = launch.text.split()[0]
@@ -389,7 +385,6 @@ def _find_processes(launch: Launch, plan: Plan | None) -> Iterator[WrapperEffect
 
 
 def _fit(launch: Launch, placement: Placement) -> bool:
-    """Return whether the threads of all processes of a launcher have a CPU each."""
     workers, threads = launch.workers, placement.process_threads
     if launch.jobs:
         return int(workers) <= placement.threads

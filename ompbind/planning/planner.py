@@ -23,7 +23,7 @@ Requests: TypeAlias = Request | Sequence[Request]
 
 
 def list_requests(request: Requests) -> tuple[Request, ...]:
-    """Return the requests of the groups of a run; of a run without groups, its request."""
+    """Return the requests of the groups of a run, or its only request."""
     return (request,) if isinstance(request, Request) else tuple(request)
 
 
@@ -49,7 +49,6 @@ def make_plan(machine: Machine, request: Requests, occupied: Sequence[LiveRun] =
 
 
 def _make_plan_of_groups(machine: Machine, requests: Sequence[Request], occupied: Sequence[LiveRun]) -> Plan:
-    """Return the plan of a run with groups, which choose their CPUs one after the other."""
     from ompbind.planning import groups  # noqa: PLC0415 - door: groups
 
     requests = groups.prepare(machine, requests)
@@ -97,7 +96,6 @@ def _naming_variables(request: Request) -> Iterator[None]:
 
 
 def _check_request(request: Request) -> None:
-    """Raise an error for an unknown strategy, or if it cannot divide the requested cores or devices."""
     if request.strategy not in STRATEGIES:
         raise RequestError(f"unknown strategy {request.strategy!r}", hint=f"use {', '.join(STRATEGIES)}")
     what = f"--strategy {request.strategy}"

@@ -187,7 +187,6 @@ def _render_binding(plan: Plan) -> str:
 
 
 def _find_conflicts(plan: Plan, workload: Workload) -> Iterator[str]:
-    """Yield a warning for each part of the requested binding that will not hold."""
     request = plan.request
     requested, certain = request.omp_runtime, find_certain_runtimes(request)
     if not plan.has_places:

@@ -6,10 +6,9 @@ from ompbind.commands.environment import RunSpec, make_local_identities
 from ompbind.commands.rank_command import make_command
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import PlanError, RequestError
-from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.planning.metrics import measure_plan
-from ompbind.planning.request import MemoryMode, Request
+from ompbind.planning.request import MemoryMode
 from tests.machines import Shape, make_machine
 from tests.planning.test_planner import DUAL, SNC, plan
 from tests.planning.test_runtime_choice import workload
@@ -98,14 +97,14 @@ def test_cores_that_do_not_fit_are_an_error_with_the_numbers(options, message, h
 
 
 @pytest.mark.parametrize(("options", "message"), [
+    ({"cores": 1, "mask": "0|1"}, "the mask gives each rank its CPUs"),
+    ({"cores": 1, "mask": "none"}, "the mask gives each rank all CPUs"),
     ({"service_cores": -1}, "service_cores=-1 is too low"),
-    ({"cores": 1, "mask": parse_mask("0|1")}, "the mask gives each rank its CPUs"),
-    ({"cores": 1, "mask": parse_mask("none")}, "the mask gives each rank all CPUs"),
     ({"service_cores": 1, "bind": Bind.EXACT}, "--bind exact leaves no thread"),
 ])  # fmt: skip
 def test_requests_that_no_machine_can_satisfy(options, message):
     with pytest.raises(RequestError, match=message):
-        Request(**options)
+        plan(DUAL, **options)
 
 
 @pytest.mark.parametrize(("bind", "places", "proc_bind"), [

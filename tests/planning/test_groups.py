@@ -27,8 +27,6 @@ HYBRID = DUAL.replace(
         for name, cpus, strength in (("performance", "0-3,16-19", 1024), ("efficiency", "4-15,20-31", 500))
     )
 )
-
-
 GPU = (DeviceKind.GPU,)
 WITH_GPUS = DUAL.replace(devices=make_nvidia_gpus())  # four
 

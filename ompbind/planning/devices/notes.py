@@ -46,7 +46,6 @@ def explain_devices(plan: Plan) -> Iterator[Note]:
 
 
 def _render_none(plan: Plan) -> str:
-    """Return why ranks get no devices although the request allows GPUs."""
     gpus, _ = select_devices(plan.machine, plan.request)
     reasons = render_reasons(DeviceKind.GPU, plan.machine, plan.request)
     if not gpus:
@@ -71,7 +70,6 @@ def _find_localities(plan: Plan) -> dict[DeviceLocality, list[Placement]]:
 def _explain_locality(
     plan: Plan, locality: DeviceLocality, placements: Sequence[Placement]
 ) -> Iterator[Note]:
-    """Explain that ranks have CPUs that are not near their devices, or that these CPUs are not known."""
     near, local_ranks = locality.near, plan.request.local_ranks
     deciding = dict.fromkeys(device for rank in placements for device in list_deciding(rank.devices))
     devices, shown_near = join_words(deciding), named("CPU", near)

@@ -192,8 +192,7 @@ def _find_cuda_order(gpus: Sequence[Device], env: Env) -> Devices | None:
     return by_address if _are_of_one_product(gpus) and not numbers else None
 
 
-def _find_unnamed(gpus: Iterable[Device]) -> list[Device]:
-    """Return the MIG instances whose UUIDs no file shows."""
+def _find_unnamed(gpus: Iterable[Device]) -> list[Device]:  # MIG instances whose UUIDs no file shows
     return [gpu for gpu in gpus if gpu.partition is not None and not gpu.uuid]
 
 

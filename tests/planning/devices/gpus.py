@@ -11,12 +11,12 @@ ROCM_UUIDS = tuple(f"GPU-{digit * 16}" for digit in "456789ab")
 
 def make_gpu(number, vendor=NVIDIA, **fields):
     """A GPU at the PCI bus of a number, near the CPUs of a NUMA node of 4 CPUs."""
+    near = {"node": number, "cpus": CpuSet(range(4 * number, 4 * number + 4))}
     values = {
         "address": f"0000:{number + 1:02x}:00.0",
         "pci_class": "0302",
         "product": "2330",
-        "node": number,
-        "cpus": CpuSet(range(4 * number, 4 * number + 4)),
+        **near,
         **fields,
     }
     return Device(kind=DeviceKind.GPU, index=number, vendor=vendor, **values)
@@ -37,13 +37,8 @@ def make_intel_gpus(count=4, **fields):
 
 
 def make_nic(number, rdma="", network=""):
-    names = tuple(filter(None, (rdma, network)))
     return Device(
-        kind=DeviceKind.NIC,
-        index=number,
-        address=f"0000:{number + 65:02x}:00.0",
-        pci_class="0207" if rdma else "0200",
-        vendor="15b3",
-        names=names,
+        kind=DeviceKind.NIC, index=number, address=f"0000:{number + 65:02x}:00.0", vendor="15b3",
+        pci_class="0207" if rdma else "0200", names=tuple(filter(None, (rdma, network))),
         rdma_names=(rdma,) if rdma else (),
-    )
+    )  # fmt: skip

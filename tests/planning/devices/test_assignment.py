@@ -240,11 +240,13 @@ def test_near_takes_the_nearest_node_and_says_so():
 def test_near_names_one_device_with_known_cpus_of_any_kind():
     display = device("01:00.0", "4-7", DeviceKind.DISPLAY, names=("card0",))
     assert rows(plan(machine_with(display), near=("card0",))) == " 4-7"
-    with pytest.raises(PlanError, match="the CPUs near gpu:0 are not known"):
-        plan(machine_with(device("01:00.0", "")), near=("gpu:0",))
-    machine = machine_with(*(gpu.replace(uuid=f"GPU-1{number}") for number, gpu in enumerate(FOUR)))
-    with pytest.raises(PlanError, match="several devices have this name \\(gpu:0, gpu:1, gpu:2, gpu:3\\)"):
-        plan(machine, near=("GPU-1",))
+    several = machine_with(*(gpu.replace(uuid=f"GPU-1{number}") for number, gpu in enumerate(FOUR)))
+    for machine, word, message in (
+        (machine_with(device("01:00.0", "")), "gpu:0", "the CPUs near gpu:0 are not known"),
+        (several, "GPU-1", "several devices have this name \\(gpu:0, gpu:1, gpu:2, gpu:3\\)"),
+    ):
+        with pytest.raises(PlanError, match=message):
+            plan(machine, near=(word,))
 
 
 def test_auto_without_devices_says_why():
