@@ -21,9 +21,8 @@ def test_the_first_rank_says_that_gpus_do_not_count(monkeypatch, capsys, launche
     monkeypatch.setenv("SLURM_GPUS_ON_NODE", "2")
     visible = find_visible_devices(MACHINE.devices, {"CUDA_VISIBLE_DEVICES": "1"})
     request = Request(ranks=4, devices=(DeviceKind.GPU,), visible=visible)
-    identity = RankIdentity(
-        placement_index=local_rank, rank=8 + local_rank, size=16, local_rank=local_rank, local_size=4
-    )
+    own = {"placement_index": local_rank, "rank": 8 + local_rank, "local_rank": local_rank}
+    identity = RankIdentity(**own, size=16, local_size=4)
     kept, made = keep_own_gpus(identity, MACHINE, request, launcher, quiet=quiet)
     assert (kept, made.devices) == (identity, ())
     text = " ".join(capsys.readouterr().err.split())

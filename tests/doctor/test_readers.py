@@ -144,9 +144,8 @@ def test_a_command_of_a_python(environment, words, isolated):
     assert (command.isolated, command.error) == (bool(isolated), "")
     assert command.python is not None
     script = describe((write_script(environment / "tool", f"#!{environment}/bin/python3.12\n"), "-E"))
-    assert (script.python is not None, script.isolated) == (True, False), (
-        "its options are those of the script"
-    )
+    assert script.python is not None
+    assert not script.isolated, "its options are those of the script"
 
 
 @pytest.mark.parametrize(("text", "mode", "error", "hint"), [

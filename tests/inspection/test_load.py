@@ -32,10 +32,8 @@ def server(threads, busy_s=0.0, delay_s=0.0):
     items = [item.partition("*") for item in threads.split()]
     each = [text for text, _, number in items for _ in range(int(number or 1))]
     times = {"name": "worker", "busy_s": busy_s, "delay_s": delay_s}
-    made = (
-        ThreadState(tid=tid, cpus=cpus(text[1:]), state=text[0], **times)
-        for tid, text in enumerate(each, 100)
-    )
+    numbered = enumerate(each, 100)
+    made = (ThreadState(tid=tid, cpus=cpus(text[1:]), state=text[0], **times) for tid, text in numbered)
     return ProcessState(pid=100, parent=1, name="server", threads=tuple(made))
 
 

@@ -47,10 +47,8 @@ def test_processes_belong_to_the_rank_in_their_environment_or_their_parents():
 
 
 def test_two_runs_of_one_name_are_not_mixed():
-    other = [
-        process.replace(pid=process.pid + 100, parent=process.parent + 100)
-        for process in [*OWN, rank(0, "0-1", pid=12)]
-    ]
+    both = [*OWN, rank(0, "0-1", pid=12)]
+    other = [each.replace(pid=each.pid + 100, parent=each.parent + 100) for each in both]
     found = inspect(*OWN, rank(0, "0-1", pid=12), *other)
     assert members(found) == [("job", 0, [12]), ("job", 0, [112])]
 

@@ -73,9 +73,8 @@ def ancestors(names):
 """))  # fmt: skip
 def test_a_rank_is_found_in_the_variables_of_its_launcher(words, launcher, numbers):
     known = next(known for known in LAUNCHERS if known.name == launcher)
-    rank = find_launcher(
-        env(words.replace("(", "'(").replace(")", ")'")), ancestors(f"sh {known.daemons[0]}")
-    )
+    found = env(words.replace("(", "'(").replace(")", ")'"))
+    rank = find_launcher(found, ancestors(f"sh {known.daemons[0]}"))
     identity = rank.identity
     assert rank.launcher == launcher
     found = (identity.rank, identity.size, identity.local_rank, identity.local_size)

@@ -137,9 +137,8 @@ def hold_claims(directory, texts):
     return len(HELD)
 
 
-CLAIM = make_text(
-    LiveRun(run_id="theirs", pid=1, uid=0, started=1, ranks=(), claimed=CpuSet((0,)), avoided=CpuSet((1,)))
-)
+THEIRS = {"run_id": "theirs", "pid": 1, "uid": 0, "started": 1, "ranks": ()}
+CLAIM = make_text(LiveRun(**THEIRS, claimed=CpuSet((0,)), avoided=CpuSet((1,))))
 MANY_RANKS = CLAIM + "rank 0 0-8191\n" * ((TEXT_LIMIT - len(CLAIM)) // 14)
 LONG_SETS = CLAIM.replace("held 0", f"held {','.join(map(str, range(0, 8192, 2)))}")
 

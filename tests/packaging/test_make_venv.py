@@ -20,9 +20,8 @@ def run(venv, lacks="pass"):
     """Run the script with a Python that lacks something; return its exit code and its messages."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
     words = [sys.executable, "-c", RUN.format(lacks), str(SCRIPT), str(venv)]
-    done = subprocess.run(
-        words, cwd=ROOT, env={**own, **UNREACHABLE}, capture_output=True, text=True, timeout=120
-    )
+    settings = {"capture_output": True, "text": True, "timeout": 120}
+    done = subprocess.run(words, cwd=ROOT, env={**own, **UNREACHABLE}, **settings)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stderr
 

@@ -35,9 +35,8 @@ def make_nested(cores, boundaries, kinds=()):
         starts |= {start for start in more if 0 < start < cores}
         ranges = pairwise([*sorted(starts), cores])
         parts[level] = [(number, CpuSet(range(*cores_of))) for number, cores_of in enumerate(ranges)]
-    machine = make_machine(Shape(cores=cores)).replace(
-        domains=make_domains(online, parts), nodes=(), kinds=kinds
-    )
+    domains = make_domains(online, parts)
+    machine = make_machine(Shape(cores=cores)).replace(domains=domains, nodes=(), kinds=kinds)
     return cores_of(machine)
 
 

@@ -53,10 +53,8 @@ def test_the_number_is_set_where_the_mask_does_not_give_it(options):
 def test_processes_of_a_rank_divide_its_threads(options, each):
     found, plan = counts(**options)
     processes = str(options["processes_per_rank"])
-    assert found == dict.fromkeys(THREAD_COUNTS, each) | {
-        "LOKY_MAX_CPU_COUNT": processes,
-        "PYTHON_CPU_COUNT": processes,
-    }
+    of_processes = dict.fromkeys(("LOKY_MAX_CPU_COUNT", "PYTHON_CPU_COUNT"), processes)
+    assert found == dict.fromkeys(THREAD_COUNTS, each) | of_processes
     too_many = "5 processes are more than the threads of ranks 0-1" in " ".join(n.text for n in plan.notes)
     assert too_many == (options["processes_per_rank"] > 4)
 

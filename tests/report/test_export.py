@@ -135,10 +135,8 @@ READ = {
 def test_ranks_have_the_same_cpus_when_read_back(plan):
     for name, read in READ.items():
         ranks = list(read(render(name, plan)))
-        given = [
-            placement.cpus[: placement.threads] if name in SERVERS else placement.cpuset
-            for placement in plan.placements
-        ]
+        is_server = name in SERVERS
+        given = [rank.cpus[: rank.threads] if is_server else rank.cpuset for rank in plan.placements]
         assert [cpus for cpus, _ in ranks] == [set(cpus) for cpus in given]
         if name in ("numactl", "docker", "systemd", "slurm"):
             nodes = [set(placement.memory_nodes) for placement in plan.placements]

@@ -133,9 +133,8 @@ def test_lists_of_nodes_are_corrected():
     machine = read(files | {f"{NODE}/node1/cpumap": "ffff"})
     assert nodes_of(machine) == [(0, "0-3,8-11"), (1, "4-7,12-15")]
     assert "NUMA node 1 lists CPUs of other nodes" in machine.remarks[0]
-    same = read(
-        files | {f"{NODE}/node{n}/cpumap": "ffff" for n in (0, 1)} | {f"{NODE}/node0/distance": "10 20"}
-    )
+    both = {f"{NODE}/node{n}/cpumap": "ffff" for n in (0, 1)}
+    same = read(files | both | {f"{NODE}/node0/distance": "10 20"})
     assert [(str(node.cpus), node.nearest) for node in same.nodes] == [("0-15", ()), ("", (0,))]
     assert read(files | {f"{NODE}/node1/cpumap": "0"}).remarks == ("in no NUMA node: CPUs 4-7,12-15",)
     assert nodes_of(read(without(shape_files(Shape(cores=4)), "cpumap", "cpulist"))) == [(0, "0-3")]

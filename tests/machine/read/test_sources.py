@@ -413,9 +413,8 @@ def test_devices_in_json_of_ompbind(tmp_path):
     machine = read(tmp_path, with_devices(DEVICE), devices=True)
     assert [device_record(device) for device in machine.devices] == [DEVICE]
     assert read(tmp_path, MINIMAL, devices=True).devices == ()  # of earlier versions
-    machine = read(
-        tmp_path, with_devices({**DEVICE, "names": ["eth\x1b[2J"], "excluded": "a\nb"}), devices=True
-    )
+    odd = {**DEVICE, "names": ["eth\x1b[2J"], "excluded": "a\nb"}
+    machine = read(tmp_path, with_devices(odd), devices=True)
     assert (machine.devices[0].names, machine.devices[0].excluded) == (("eth?[2J",), "a?b")
     for change in ({"device": "gpu:7"}, {"address": "0000:77:00.0"}, {}):
         with pytest.raises(MachineError, match="'devices' has a device twice"):
