@@ -304,18 +304,18 @@ def check_balancing(host: HostFacts) -> Iterator[HostIssue]:
 def check_memory(host: HostFacts) -> Iterator[HostIssue]:
     """Look for NUMA nodes, or a machine, with little free memory."""
     sizes = host.memory
-    least = min((size.share_free for size in sizes), default=1.0)
+    least = min((share for _, share in sizes), default=1.0)
     if not sizes:
         yield ok("memory")
     elif least >= _SCARCE:
         free = f"{100 * least:.0f} % free"
         yield ok("memory", free if len(sizes) == 1 else f"at least {free} on every node")
-    for size in sizes:
-        if size.share_free < _SCARCE:
+    for node, share in sizes:
+        if share < _SCARCE:
             where, why = "", "ranks may be killed for lack of memory"
-            if size.node is not None:
-                where, why = f" of NUMA node {size.node}", "ranks then get memory of other nodes"
-            found = f"only {100 * size.share_free:.0f} % of the memory{where} is free"
+            if node is not None:
+                where, why = f" of NUMA node {node}", "ranks then get memory of other nodes"
+            found = f"only {100 * share:.0f} % of the memory{where} is free"
             remedy = "stop the programs that use it; see 'ompbind topo' and /proc/meminfo"
             yield note("memory", found, why, remedy)
 

@@ -11,7 +11,6 @@ from ompbind.commands.rank_variables import MASKED, is_secret, mask_word
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.inspection.verdict import OthersLoad
 from ompbind.machine.model import Machine
-from ompbind.machine.read.linux_topology import MemorySize
 from ompbind.planning.other_runs import LiveRun
 from ompbind.programs.command import Workload
 from ompbind.record import Record
@@ -71,7 +70,7 @@ class HostFacts(Record):
     `machine` is None if it could not be read; `error` is then the reason. `cpuset` is that of the cgroup.
     `may_bind` is the permission for sched_setaffinity, `may_place_memory` for set_mempolicy. `others` is what
     other processes used of the allowed CPUs just now, `idle` are the allowed CPUs that were hardly used.
-    `memory` are the sizes of the NUMA nodes, or of the machine. `enclosing` are the rank to which this
+    `memory` is the free share of each NUMA node, or of the machine (None). `enclosing` are the rank to which this
     process belongs and its CPUs. `preloadable` are (name, path) of libraries to preload; "" is a path that
     was not found. `options` are the names of the variables that are options of ompbind, `unknown_options`
     variables that look like options, with a hint or "". `report` is (subject, text) for reports of faults.
@@ -84,7 +83,7 @@ class HostFacts(Record):
     may_bind: Permission = Permission.UNKNOWN
     may_place_memory: Permission = Permission.UNKNOWN
     kernel: KernelFacts = KernelFacts()
-    memory: tuple[MemorySize, ...] = ()
+    memory: tuple[tuple[int | None, float], ...] = ()
     others: OthersLoad = OthersLoad()
     idle: CpuSet = EMPTY
     runs: tuple[LiveRun, ...] | None = None

@@ -24,8 +24,8 @@ from ompbind.inspection.verdict import CpuUsage, measure_others, read_own_usage
 from ompbind.launchers.launchers import LAUNCHERS
 from ompbind.machine.read import read_machine
 from ompbind.machine.read.linux_cgroup import read_limits
-from ompbind.machine.read.linux_topology import CPU, MemorySize, read_memory_sizes
-from ompbind.machine.read.root import DirectoryRoot, Root, parse_meminfo, whole_number
+from ompbind.machine.read.linux_topology import CPU, NODE
+from ompbind.machine.read.root import DirectoryRoot, Root, numbered, parse_meminfo, whole_number
 from ompbind.planning.other_runs import LiveRun, find_other_runs
 from ompbind.procfs.reader import read_cpu_times
 from ompbind.programs import libraries
@@ -253,15 +253,19 @@ def _read_hypervisor(root: Root) -> str:
     return (maker or "a hypervisor") if is_virtual else _word(root, "sys/hypervisor/type")
 
 
-def read_memory(root: Root) -> Iterator[MemorySize]:
-    """Read how much memory is free: of each NUMA node if there are several, otherwise of the machine."""
-    nodes = list(read_memory_sizes(root))
+def read_memory(root: Root) -> list[tuple[int | None, float]]:
+    """Read the free share of the memory of each NUMA node, or of a machine without several nodes (None)."""
+    found: list[tuple[int | None, float]] = []
+    for node in numbered(root.names(NODE), "node"):
+        sizes = parse_meminfo(root.read(f"{NODE}/node{node}/meminfo"))
+        if sizes.get("MemTotal") and "MemFree" in sizes:
+            caches = ("MemFree", "Active(file)", "Inactive(file)", "SReclaimable")
+            found.append((node, sum(sizes.get(name, 0) for name in caches) / sizes["MemTotal"]))
     sizes = parse_meminfo(root.read("proc/meminfo"))
     total, free = sizes.get("MemTotal"), sizes.get("MemAvailable", sizes.get("MemFree"))
-    if len(nodes) > 1:
-        yield from nodes
-    elif total is not None and free is not None:
-        yield MemorySize(total=total, free=free)
+    if len(found) < 2:
+        found = [] if not total or free is None else [(None, free / total)]
+    return found
 
 
 _NOT_TRIED = 255

@@ -123,14 +123,11 @@ CLASSES = (_NETWORK, _GRAPHICS, _PROCESSING, _CO_PROCESSOR, _INFINIBAND)
 _INFINIBAND_NETWORK, _CRAY = "0207", "17db"
 """The class of interfaces for InfiniBand, and the vendor of Slingshot: for RDMA, under any name."""
 
-_COMPUTES = ("0302", "0380")
-"""Classes of graphics functions without a display: GPUs of servers, if a vendor of GPUs makes them."""
-
+_COMPUTES = ("0302", "0380")  # graphics functions without a display: GPUs of servers
 _PROGRAMS_COMPUTE_ON = ("cuda", "nvml", "rsmi", "ze", "opencl", "renderD", "nvidia")
 """Beginnings of the names of devices that programs compute on: of hwloc, DRM, and NVIDIA's driver."""
 
-_ORDINAL_NAMES = ("cuda", "rsmi", "nvml", "ze")
-"""Names whose number is in the vendor's own order, the order of the vendor's variables first."""
+_ORDINAL_NAMES = ("cuda", "rsmi", "nvml", "ze")  # numbered in the order of the vendor, of its variables first
 
 
 def find_kind(

@@ -292,12 +292,12 @@ def try_read_occupied(machine: Machine, request: Request) -> tuple[tuple[LiveRun
 
 
 def read_live_runs(directory: str) -> tuple[LiveRun, ...]:
-    """Return the live runs of all users, oldest first; raises OSError if the directory cannot be read."""
+    """Return the live runs of all users, oldest first; raises OSError."""
     return read_claim_list(directory).runs
 
 
 def read_claim_list(directory: str, suffixes: tuple[str, ...] = CLAIM_SUFFIXES) -> ClaimList:
-    """Return the live runs of all users, and the claims that do not count; raises OSError as above."""
+    """Return the live runs of all users, and the claims that do not count; raises OSError."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         return read_claims(handle, list_claims(handle, suffixes))

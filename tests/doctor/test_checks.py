@@ -15,7 +15,6 @@ from ompbind.doctor.all_checks import CHECKS, run_checks
 from ompbind.doctor.checks_environment import BINDING_OPTIONS, BINDING_PACKAGES, BINDING_VARIABLES, RULES
 from ompbind.inspection.verdict import OthersLoad
 from ompbind.machine.devices import Device, DeviceKind
-from ompbind.machine.read.linux_topology import MemorySize
 from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS
 from ompbind.planning.other_runs import LiveRun
 from ompbind.programs.command import Workload
@@ -34,7 +33,6 @@ FOUR_L3 = make_machine(Shape(l3s=4, cores=1))
 PRELOAD = (("tcmalloc", "/opt/lib/libtcmalloc.so.4"),)
 FOUND = PRELOAD[0][1]
 ON_1 = NODES.replace(memory_allowed=CPUS("1"))
-GIB = 1 << 30
 RUN = LiveRun(run_id="other", pid=77, uid=0, started=0, ranks=(), claimed=CPUS("6-12"))
 
 
@@ -84,8 +82,8 @@ def package(name, version=(), **changes):
 
 
 def memory(*shares):
-    nodes = tuple(MemorySize(node=i, total=GIB, free=GIB * share // 100) for i, share in enumerate(shares))
-    return here(memory=nodes if len(nodes) > 1 else (nodes[0].replace(node=None),))
+    nodes = tuple((i, share / 100) for i, share in enumerate(shares))
+    return here(memory=nodes if len(nodes) > 1 else ((None, shares[0] / 100),))
 
 
 def gpus(*cpus, machine=NODES, allowed=None, hypervisor="", **changes):

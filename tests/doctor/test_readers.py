@@ -18,7 +18,6 @@ from ompbind.doctor.read import (
     read_memory,
     read_report_facts,
 )
-from ompbind.machine.read.linux_topology import MemorySize
 from ompbind.machine.read.root import DirectoryRoot
 from ompbind.planning.other_runs import LiveRun
 from tests.machines import Shape, write_tree
@@ -76,10 +75,8 @@ def test_memory_of_the_machine_or_of_its_nodes(tree):
     node = "Node {0} MemTotal: 1000 kB\nNode {0} MemFree: 10 kB\nNode {0} Inactive(file): 20 kB\n"
     whole = {"proc/meminfo": "MemTotal: 2000 kB\nMemFree: 9 kB\nMemAvailable: 30 kB\n"}
     nodes = {f"sys/devices/system/node/node{i}/meminfo": node.format(i) for i in range(2)}
-    assert list(read_memory(tree(whole))) == [MemorySize(total=2000 << 10, free=30 << 10)]
-    assert list(read_memory(tree({**whole, **nodes}))) == [
-        MemorySize(node=i, total=1000 << 10, free=30 << 10) for i in range(2)
-    ]
+    assert read_memory(tree(whole)) == [(None, 0.015)]
+    assert read_memory(tree({**whole, **nodes})) == [(0, 0.03), (1, 0.03)]
 
 
 def test_a_report_of_a_fault_has_versions_variables_and_files_without_secrets():

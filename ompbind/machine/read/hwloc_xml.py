@@ -52,11 +52,8 @@ _TYPES = {
 }
 """Levels by their type in hwloc; version 1 writes `Socket`, and `Cache` with a depth (`_read_parts`)."""
 
-_GROUPS = {"Cluster": Level.CLUSTER, "Book": Level.BOOK, "Drawer": Level.DRAWER}
-"""Levels of objects of type Group, by their subtype."""
-
-_NUMBERED = (Level.PACKAGE, Level.DIE, Level.BOOK, Level.DRAWER)
-"""Levels whose OS numbers are unique on the machine."""
+_GROUPS = {"Cluster": Level.CLUSTER, "Book": Level.BOOK, "Drawer": Level.DRAWER}  # by their subtype
+_NUMBERED = (Level.PACKAGE, Level.DIE, Level.BOOK, Level.DRAWER)  # with OS numbers unique on the machine
 
 _CORE_TYPES: dict[str, CoreKindName] = {
     "IntelCore": "performance",

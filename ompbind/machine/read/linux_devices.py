@@ -50,9 +50,6 @@ Parts = dict[str, list[Device]]
 The names of a whole GPU are more names of its function; a partition has names of its own.
 """
 
-Locality = tuple[CpuSet, int | None]
-"""The CPUs that a device is near, and their NUMA node; empty and None if that is not known."""
-
 
 def read_devices(root: Root, machine: Machine, *, device_files: str | None = None) -> tuple[Device, ...]:
     """Read the devices of a machine whose CPUs and NUMA nodes are known already, in device order.
@@ -65,7 +62,9 @@ def read_devices(root: Root, machine: Machine, *, device_files: str | None = Non
     for address, directories in functions.items():
         found += _read_function(root, machine, address, directories, linked, parts)
     if device_files is not None:
-        is_host = is_on_host(root, device_files)
+        lines = (root.read("proc/self/mountinfo") or "").splitlines()
+        found_at = [line.partition(" - ")[2].split()[:1] for line in lines if f" {device_files} " in line]
+        is_host = found_at[-1:] == [["devtmpfs"]]
         for at, device in enumerate(found):
             if device.kind is DeviceKind.GPU and not device.excluded:
                 found[at] = device.replace(excluded=find_denial(device, device_files, is_host=is_host))
@@ -158,17 +157,17 @@ def _sort_usable(names: Iterable[str]) -> list[str]:
     return sorted(plain, key=lambda name: (stem := name.rstrip("0123456789"), len(name) - len(stem), name))
 
 
-def read_locality(root: Root, directories: Directories, machine: Machine) -> Locality:
-    """Read which CPUs a PCI function is near: its own files decide, else the files of the bridges above it.
+def read_locality(root: Root, directories: Directories, machine: Machine) -> tuple[CpuSet, int | None]:
+    """Read which CPUs a PCI function is near, and their NUMA node; empty and None if that is not known.
 
-    Without any of them, a machine with one NUMA node has only one answer. With several nodes the locality is
-    not known: -1 is never node 0, and never all nodes.
+    Its own files decide, else the files of the bridges above it. Without any of them, a machine with one NUMA
+    node has only one answer. With several nodes -1 is never node 0, and never all nodes.
     """
     found = (_read_own_locality(root, path, machine) for path in directories)
     return next(filter(None, found), (EMPTY, None))
 
 
-def _read_own_locality(root: Root, directory: str, machine: Machine) -> Locality | None:
+def _read_own_locality(root: Root, directory: str, machine: Machine) -> tuple[CpuSet, int | None] | None:
     """Read the locality that the files of one function give; None if they leave it open.
 
     A mask of all CPUs means "not known" if the kernel names no node. If the CPUs are all outside of the node
@@ -314,13 +313,6 @@ def find_denial(device: Device, directory: str, *, is_host: bool = False) -> str
                 pass
             return f"no access to {file}"
     return "" if paths else "no driver that computes uses it"
-
-
-def is_on_host(root: Root, directory: str) -> bool:
-    """Return whether a directory like /dev is that of a host, by the mounts of this process."""
-    lines = (root.read("proc/self/mountinfo") or "").splitlines()
-    kinds = [line.partition(" - ")[2].partition(" ")[0] for line in lines if f" {directory} " in line]
-    return kinds[-1:] == ["devtmpfs"]
 
 
 def _files_of(device: Device) -> Iterator[tuple[str, int]]:

@@ -19,7 +19,7 @@
    facts add a remark.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MachineError
@@ -46,7 +46,6 @@ from ompbind.machine.read.root import (
     read_set,
     whole_number,
 )
-from ompbind.record import Record
 
 CPU = "sys/devices/system/cpu"
 NODE = "sys/devices/system/node"
@@ -290,26 +289,3 @@ def _read_initiators(root: Root, number: int) -> CpuSet:
     directories = (f"{NODE}/node{number}/access{kind}/initiators" for kind in (1, 0))
     nodes = (numbered(root.names(directory), "node") for directory in directories)
     return next(filter(None, nodes), EMPTY)
-
-
-class MemorySize(Record):
-    """The memory of the machine, or of one NUMA node, in bytes; `free` includes reclaimable caches."""
-
-    total: int
-    free: int
-    node: int | None = None
-
-    @property
-    def share_free(self) -> float:
-        """The free share, 0 to 1."""
-        return self.free / self.total if self.total else 1.0
-
-
-def read_memory_sizes(root: Root) -> Iterator[MemorySize]:
-    """Yield the size of every NUMA node with memory; file caches count as free."""
-    for node in numbered(root.names(NODE), "node"):
-        sizes = parse_meminfo(root.read(f"{NODE}/node{node}/meminfo"))
-        total, free = sizes.get("MemTotal"), sizes.get("MemFree")
-        if total and free is not None:
-            caches = ("Active(file)", "Inactive(file)", "SReclaimable")
-            yield MemorySize(node=node, total=total, free=free + sum(sizes.get(name, 0) for name in caches))

@@ -17,7 +17,6 @@ from ompbind.machine.read.root import parse_set, whole_number
 Row = Mapping[str, Any]
 
 TABLE_HINT = "record the machine with: lscpu --all --extended --json"
-
 _NESTING_LIMIT = 8  # of the fields of a summary
 
 _GROUPED: Mapping[Level, tuple[str, ...]] = {
@@ -29,8 +28,7 @@ _GROUPED: Mapping[Level, tuple[str, ...]] = {
 }
 """The columns that identify a domain of each level: a number may be unique only within its outer domain."""
 
-_OS_NUMBERS = ("drawer", "book", "socket", "node")
-"""The columns with OS numbers; lscpu counts the others itself."""
+_OS_NUMBERS = ("drawer", "book", "socket", "node")  # lscpu counts the others itself
 
 
 def repair_json(text: str) -> str:
@@ -98,8 +96,8 @@ def _from_table(rows: Sequence[Row], source: str) -> Machine:
 
 def _make_nodes(by_number: Mapping[int, CpuSet], online: CpuSet) -> tuple[Node, ...]:
     """Make nodes in the order of their numbers; without any, all CPUs are node 0."""
-    pairs = sorted((by_number or {0: online}).items(), key=lambda pair: pair[0])
-    return tuple(Node(number=number, cpus=cpus) for number, cpus in pairs)
+    cpus = by_number or {0: online}
+    return tuple(Node(number=number, cpus=cpus[number]) for number in sorted(cpus))
 
 
 def _is_online(row: Row) -> bool:
