@@ -70,10 +70,11 @@ class HostFacts(Record):
     `machine` is None if it could not be read; `error` is then the reason. `cpuset` is that of the cgroup.
     `may_bind` is the permission for sched_setaffinity, `may_place_memory` for set_mempolicy. `others` is what
     other processes used of the allowed CPUs just now, `idle` are the allowed CPUs that were hardly used.
-    `memory` is the free share of each NUMA node, or of the machine (None). `enclosing` are the rank to which this
-    process belongs and its CPUs. `preloadable` are (name, path) of libraries to preload; "" is a path that
-    was not found. `options` are the names of the variables that are options of ompbind, `unknown_options`
-    variables that look like options, with a hint or "". `report` is (subject, text) for reports of faults.
+    `memory` is the free share of each NUMA node, or of the machine (None). `enclosing` are the rank to which
+    this process belongs and its CPUs. `preloadable` are (name, path) of libraries to preload; "" is a path
+    that was not found. `options` are the names of the variables that are options of ompbind,
+    `unknown_options` variables that look like options, with a hint or "". `report` is (subject, text) for
+    reports of faults.
     """
 
     env: Mapping[str, str]

@@ -55,7 +55,7 @@ class Domain(Record):
 
     @property
     def title(self) -> str:
-        """The level and logical number, for a NUMA node the OS number: "package 0", "NUMA node 8"."""
+        """The level and its number: "package 0", "NUMA node 8"."""
         return f"{self.level.label} {self.os_id if self.level is Level.NODE else self.index}"
 
 

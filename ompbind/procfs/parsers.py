@@ -116,12 +116,6 @@ def is_overwritten(environ: bytes) -> bool:
     return bool(environ) and (b"=" not in environ.partition(b"\0")[0] or b"\0\0" in environ)
 
 
-def parse_signals(mask: str | None) -> set[int]:
-    """Parse a signal mask of /proc/PID/status ("SigCgt", hexadecimal); {} for None."""
-    bits = int(mask or "0", 16)
-    return {number + 1 for number in range(bits.bit_length()) if bits >> number & 1}
-
-
 def find_descendants(processes: Mapping[int, Stat], roots: Collection[int]) -> set[int]:
     """Return the PIDs of some processes and of all their descendants."""
     children: dict[int, list[int]] = {}

@@ -28,6 +28,7 @@ Keep = Callable[[str], bool]
 """Returns whether to keep a file, by its path, or a variable, by its name."""
 
 _parse_mask = lru_cache(CpuSet.from_list)  # thousands of threads have the same few masks
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class ThreadState(Record):
@@ -91,7 +92,7 @@ class ProcessState(Record):
 def read_process(pid: int, keep_file: Keep, keep_variable: Keep) -> ProcessState | None:
     """Read a process with its threads, and the files and variables to keep; None if it has exited."""
     try:
-        directory = _open_directory(find_directory(pid))
+        directory = os.open(find_directory(pid), _DIRECTORY)
     except OSError:
         return None
     try:
@@ -135,7 +136,7 @@ def _read_private(path: str, directory: int) -> bytes | None:
 
 
 def _read_threads(directory: int) -> Iterator[ThreadState]:
-    task = _open_directory("task", directory)
+    task = os.open("task", _DIRECTORY, dir_fd=directory)
     try:
         for tid in sorted(map(int, os.listdir(task))):
             thread = _read_thread(tid, task)
@@ -170,7 +171,3 @@ def _read_thread(tid: int, task: int) -> ThreadState | None:
         busy_s=stat.busy_ticks / TICKS_PER_S,
         delay_s=delay_s,
     )
-
-
-def _open_directory(path: str, parent: int | None = None) -> int:
-    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=parent)

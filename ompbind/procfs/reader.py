@@ -24,7 +24,6 @@ from ompbind.procfs.parsers import (
     parse_maps,
     parse_numa_maps,
     parse_policy,
-    parse_signals,
     parse_stat,
     status_value,
 )
@@ -109,8 +108,8 @@ def read_status(pid: int | str) -> str:
 
 def read_caught_signals(pid: int) -> set[int]:
     """Return the signals that a process handles, from /proc/PID/status (SigCgt); {} if it does not exist."""
-    status = read_if_allowed(pid, "status") or b""
-    return parse_signals(status_value(status.decode("utf-8", "replace"), "SigCgt"))
+    status = (read_if_allowed(pid, "status") or b"").decode("utf-8", "replace")
+    return {number + 1 for number in CpuSet.from_bits(int(status_value(status, "SigCgt") or "0", 16))}
 
 
 def read_children() -> set[int] | None:

@@ -12,7 +12,6 @@ from ompbind.procfs.parsers import (
     parse_lock_holder,
     parse_maps,
     parse_run_delay_s,
-    parse_signals,
     parse_stat,
     status_value,
 )
@@ -98,9 +97,7 @@ def test_mapped_files_are_kept_once():
     assert found == ("/lib/libgomp.so.1", "/lib/libgomp.so.1 (deleted)")
 
 
-def test_sets_of_signals_and_run_delays():
-    assert (parse_signals(None), parse_signals("0000000000000001")) == (set(), {1})
-    assert parse_signals("8000000000000002") == {2, 64}
+def test_run_delays():
     assert parse_run_delay_s(b"134936011 1868562026 37\n") == 1.868562026
     assert (parse_run_delay_s(b""), parse_run_delay_s(b"0 0 0\n")) == (None, 0.0)
 

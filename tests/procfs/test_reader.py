@@ -72,9 +72,3 @@ def test_an_exited_process_is_not_among_the_processes():
     assert reader.read_stat(process.pid).state == "Z"
     assert process.pid not in reader.read_processes()
     process.wait()
-
-
-def test_this_process_is_self():
-    assert reader.is_proc_of_pid_namespace()
-    assert reader.read_stat("self").parent == os.getppid()
-    assert reader.read_pid_namespace() == os.stat("/proc/self/ns/pid").st_ino

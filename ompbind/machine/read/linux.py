@@ -41,10 +41,7 @@ def add_devices(machine: Machine, root: Root, device_files: str | None = None) -
 
 
 def read_root(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
-    """Read the machine below a root, without devices; `affinity` is None for a recording.
-
-    Raises MachineError.
-    """
+    """Read the machine below a root; `affinity` is None for a recording. Raises MachineError."""
     try:
         online, offline, cpu_remarks = read_online(root)
     except MachineError:

@@ -173,13 +173,6 @@ def test_kfd_nodes_of_one_function_are_partitions(tree, read, shift):
     ]
 
 
-def test_an_identifier_of_several_partitions_identifies_none(tree, read):
-    tree.add("0000:02:00.0", "1200", "1002", node=0)
-    for part in range(2):
-        tree.add_kfd(part, simd_count=304, location_id=0x200, unique_id=1 << 63)
-    assert [(d.partition, d.uuid, d.ordinal) for d in read()] == [(0, "", 0), (1, "", 1)]
-
-
 def test_the_order_of_kfd_decides_the_device_order(tree, read):
     for node, bus in enumerate((0xC1, 0x01, 0x41)):
         tree.add(f"0000:{bus:02x}:00.0", "0380", "1002", node=0, names="drm/card0 drm/renderD128")
