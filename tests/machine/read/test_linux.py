@@ -154,6 +154,17 @@ MEMORY = {
 }
 
 
+@pytest.mark.parametrize(("extra", "nearest"), [
+    ({}, (0,)),
+    ({"access0/initiators/node0/x": "", "access1/initiators/node1/x": ""}, (1,)),
+    ({"access1/initiators/node9/x": ""}, (0,)),
+    ({"distance": "20 20 10"}, (0, 1)),
+])  # fmt: skip
+def test_a_node_without_cpus_is_near_to_its_initiators_or_by_distance(extra, nearest):
+    extra = {f"{NODE}/node2/{name}": text for name, text in extra.items()}
+    assert read(shape_files(SHAPE) | MEMORY | extra).nodes[2].nearest == nearest
+
+
 def test_memory_of_gpus_is_excluded_and_reported():
     gpu = {"proc/driver/nvidia/gpus/0004:04:00.0/numa_status": "Node: 2\nStatus: online\n"}
     machine = read(shape_files(SHAPE) | MEMORY | gpu)
