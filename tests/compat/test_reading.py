@@ -112,7 +112,6 @@ def test_nodes_without_allowed_cpus_are_refused_and_not_dropped():
     ({BIND: "0|4"}, ["mask"], "--mask is given"),
     ({BIND: "0|4"}, ["bind", "smt"], None),
     ({RESERVE: "1"}, ["service_cores"], "--service-cores is given"),
-    ({SLICES: "1", BIND: "0|4"}, [], "the mask selects the CPUs"),
     ({NODES: "1", SLICES: "1"}, [], "VLLM_CPU_SIM_MULTI_NUMA is set"),
     ({RESERVE: "1", BIND: "nobind"}, [], "ranks are not bound"),
     ({NODES: "1", BIND: "0|4"}, [], "the mask selects the CPUs"),
@@ -163,7 +162,6 @@ def test_a_note_names_each_difference_from_vllm(machine, env, ranks, expected):
 
 
 @pytest.mark.parametrize(("machine", "ranks", "command", "expected"), [
-    (DUAL, 2, "m", "8-10+11 12-14+15"),
     (DUAL, 2, "m --kv-transfer-config {}", "8-9+10-11 12-13+14-15"),
     (ARM, 2, "--kv_transfer_config.kv_role=x", "0-1+4-5 2-3+6-7"),
     # the plug-in divides the CPUs of a rank among the workers of its server
@@ -251,7 +249,6 @@ LISTS = {BIND: "4-7|0-3"}
     ("", LISTS, "0-3 4-7"),
     ("--compat vllm", LISTS, "4-7 0-3"),
     ("", {**LISTS, "OMPBIND_COMPAT": "vllm"}, "4-7 0-3"),
-    ("--compat vllm", {**LISTS, "OMPBIND_MASK": "0|1"}, "0 1"),
     ("--compat vllm -s balanced", LISTS, "0-3 4-7"),
     ("--compat vllm --service-cores 2", {RESERVE: "2"}, "0-1 4-5"),
     ("--compat vllm -s cores", {NODES: "1,0"}, "4 5"),

@@ -134,7 +134,6 @@ TABLE = [
     ("virtual", NOTE, "each of 4 CPUs is a package", kernel(FOUR, hypervisor="x")),
     ("virtual", NOTE, "no L3 cache is shared", kernel(FOUR_L3, hypervisor="QEMU")),
     ("virtual", NOTE, "the NUMA node of gpu:0, gpu:1 is not passed on", gpus("", "", hypervisor="QEMU")),
-    ("rebinding", OK, "none known", gpus("0-3", "4-7")),
     ("rebinding", NOTE, "is '1': NCCL binds", here(env={"NCCL_IGNORE_CPU_AFFINITY": "1"})),
     ("rebinding", NOTE, "torchrun binds", command(argv=("torchrun", "--numa-binding=node", "train.py"))),
     ("rebinding", OK, "none known", command(argv=("vllm", "serve", "MODEL", "--numa-bind-nodes", "0"))),
@@ -172,7 +171,6 @@ TABLE = [
     ("pools", OK, "its inter-op thread pools follow the affinity mask", package("torch", (2, 14))),
     ("pools", NOTE, "hardware_concurrency", command(cpp=True)),
     ("pools", OK, "follow the affinity mask", command(library("/x/libtbb.so.12", NEEDED, "app"), cpp=True)),
-    ("pools", NOTE, "bound to it", command(library("/x/libonnxruntime.so.1.32.0", NEEDED, "app"))),
     *(("pools", NOTE, words, command(program=f"/usr/bin/{name}")) for name, words in (
         ("zstd", "each core of the machine (8)"), ("pigz", "counts all 8 online CPUs"),
         ("nginx", "'worker_cpu_affinity auto' binds the first to CPU 0"), ("memcached", "starts 4 worker"),

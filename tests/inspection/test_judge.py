@@ -111,7 +111,6 @@ def test_processes_of_real_programs(masks, libraries, variables, planned, found,
     ("0-2", Bind.RANK, "0-3", "0-3", "outside", "(sched_setaffinity, taskset)"),
     ("0*3", Bind.RANK, "0-3", "0-1", "confined", "sched_setaffinity"),  # it lost CPUs of other ranks
     ("0*2", Bind.EXACT, "0-1", "0", "cpuset", "are restricted to CPU 0 out of 0-1: the cpuset"),
-    ("2-3", Bind.RANK, "0-3", "2-3", "cpuset", "may run on CPUs 2-3"),
     ("0 5", Bind.RANK, "0-7", "0,5-7", "cpuset outside", "1 of 2 threads may run on CPU 5"),
     ("0-1", Bind.RANK, "0-3", "0-1", "", "all"),
     ("0", Bind.RANK, "0-3 /a", "0", "cpuset", "moved from the cpuset of /a (CPUs 0-3) to /c (CPU 0)"),

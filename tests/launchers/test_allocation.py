@@ -19,7 +19,6 @@ from tests.tables import rows
     mask_cpu: | 0x5*2,0xA         | 0,2 0,2 1,3
     map_cpu:  | 0,0x3,5*2         | 0 3 5 5
     none      | 0xFFFFFFFFFFFFFFFFFF | 0-71
-    mask_cpu: | 0x0               |
     mask_cpu: | nonsense          |
     rank:     |                   |
 """))  # fmt: skip
@@ -33,7 +32,6 @@ def test_the_masks_of_slurm_are_read_for_each_task(kind, text, masks):
     0 1 2 3     | 0 1 2 3         | 0-15 | 0 1 2 3
     0 1         | 0 1 0 1         | 0-15 | 0 1 2 3 overlap
     0-1 1-2     | 0-1 1-2         | 0-15 | 0 1 overlap
-    0-3         | 0-1 0-1         | 0-15 | 0,1 0,1
     0-1         | 2-3 2-3         | 0-15 | 0 1
                 | 0-1 0-1         | 0-1  | 0,1 0,1
                 | 0-3 0-3 4-7 4-7 | 0-7  | 0 1 2 3 overlap

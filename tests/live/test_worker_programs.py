@@ -63,10 +63,7 @@ BUSY = "import os, time; os.fork()\nwhile time.process_time() < 2.0: pass"
 
 
 def test_another_number_of_busy_processes_than_expected_is_reported(ompbind):
-    """Ranks of two groups with the same processes, of which one has the number that is expected.
-
-    Each process has a CPU of its rank, else they could be reported as waiting for each other.
-    """
+    # each process has a CPU of its rank, else they could be reported as waiting for each other
     command = ("--", sys.executable, "-c", BUSY)
     both = ("-m", ",".join(map(str, two_cpus())))
     options = (*both, "--name", "two", "--processes-per-rank", "2", *command, ":", *both, "--name", "three")

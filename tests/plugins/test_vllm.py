@@ -46,9 +46,7 @@ NOBIND = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     ("1 1", (), {}, f"{LAST}"),  # the second of two replicas
     ("2", IN_RANK, NOBIND, f"{FIRST} {LAST}"),
     ("2", (*IN_RANK[:-1], "--service-cores", "1", "--"), NOBIND, f"{FIRST} {LAST}"),
-    pytest.param(
-        "2", (*IN_RANK[:-1], "--bind", "none", "--"), NOBIND, f"{FIRST} {LAST}", marks=pytest.mark.long
-    ),
+    ("2", (*IN_RANK[:-1], "--bind", "none", "--"), NOBIND, f"{FIRST} {LAST}"),
 ])  # fmt: skip
 def test_each_worker_has_the_cpus_and_variables_of_its_rank(words, prefix, env, cpus):
     env = {"OMPBIND_ENV": "MARK=1", "GOMP_CPU_AFFINITY": "0", **env}

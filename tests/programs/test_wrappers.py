@@ -32,7 +32,6 @@ def app(tmp_path):
     ("numactl -C 0-3 {app}", FOUR),
     ("numactl --physcpubind=+0-3 {app}", UNKNOWN),
     ("numactl --cpunodebind=0 --membind=0 {app}", {**NODE, "sets_memory": True}),
-    ("numactl -N 0 {app}", NODE),
     ("numactl --localalloc {app}", {"sets_memory": True}),
     ("hwloc-bind core:0 -- {app}", UNKNOWN),
     ("hwloc-bind --membind node:0 -- {app}", {"sets_memory": True}),
@@ -86,7 +85,6 @@ def test_the_command_behind_any_wrapper_is_read(app, wrap, texts):
 @pytest.mark.parametrize(("line", "instead", "workers"), rows("""
     mpirun -n 4 cat x               | mpirun -n 4 ompbind exec -- cat x                     |
     srun -n 8 nonesuch              | srun ... ompbind exec -- CMD                          |
-    flux run -n 4 cat               | flux run -n 4 ompbind exec -- cat                     |
     torchrun --nproc-per-node 4 t.py --lr 1 | torchrun --no-python --nproc-per-node 4 X python t.py --lr ... | 4
     torchrun --standalone --nproc_per_node=gpu -m p.t | torchrun --no-python --standalone --nproc_per_node=gpu X python -m p.t | gpu
     torchrun --no-python --nproc-per-node=2 ./app | torchrun --no-python --nproc-per-node=2 X ./app | 2
