@@ -22,8 +22,7 @@ from ompbind.record import Record
 from ompbind.report.text import clip
 from ompbind.text import suggest_name
 
-KeyPath = tuple[str, ...]
-"""A dotted key."""
+KeyPath = tuple[str, ...]  # a dotted key
 
 DEFAULTS, PRESET, GROUP = "defaults", "preset", "group"
 COMMAND, AFTER = "command", "after"
@@ -194,8 +193,7 @@ class Document(Record):
         return ConfigurationError(f"{self.place(path)}: {render_key(path)} {message}", hint=hint)
 
 
-_PART = r"(?:[\w-]+|\"[^\"]*\"|'[^']*')"
-"""A part of a dotted key."""
+_PART = r"(?:[\w-]+|\"[^\"]*\"|'[^']*')"  # of a dotted key
 
 
 def _find_line(text: str, path: KeyPath) -> int:

@@ -7,10 +7,7 @@ from ompbind.cli.main import run_words
 from ompbind.cli.verb import Verb
 from ompbind.errors import OptionError
 
-EXAMPLES = (
-    ("All verbs", "ompbind help"),
-    ("The options of run", "ompbind help run"),
-)
+EXAMPLES = (("All verbs", "ompbind help"), ("The options of run", "ompbind help run"))
 
 
 def show_help(ctx: click.Context) -> int:

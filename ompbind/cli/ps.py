@@ -33,10 +33,7 @@ from ompbind.report.text import (
 )
 from ompbind.text import clean_line
 
-EXAMPLES = (
-    ("Which run uses which CPUs", "ompbind ps"),
-    ("The same as JSON", "ompbind ps --format json"),
-)
+EXAMPLES = (("Which run uses which CPUs", "ompbind ps"), ("The same as JSON", "ompbind ps --format json"))
 
 OPTIONS = (make_format_option("ps", "table", "json"),)
 

@@ -109,8 +109,7 @@ def register_when_free(
     return call_when_free(attempt, identity, wanted, sharing=sharing, limit_s=limit_s, prints=prints)
 
 
-_TRIES = 8
-"""How often a run plans again at most, because other runs have registered meanwhile."""
+_TRIES = 8  # how often a run plans at most, because other runs have registered meanwhile
 
 
 def plan_and_register(machine: Machine, request: Requests, registry: Registry) -> tuple[Plan, Claim | None]:

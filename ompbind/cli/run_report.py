@@ -25,8 +25,7 @@ from ompbind.report.plan_json import SCHEMA, render_run
 from ompbind.report.text import render_error
 
 _REFUSED_WAIT_S = 1.0  # for the reader of a named pipe; the error is printed after that
-_HEAD_BYTES = 100
-"""Bytes from the start of a file that show whether it is a report."""
+_HEAD_BYTES = 100  # from the start of a file: they show whether it is a report
 
 
 def open_report(settings: Settings, spec: RunSpec) -> ReportFile:

@@ -298,8 +298,7 @@ def make_run_spec(settings: Settings, run_id: str) -> RunSpec:
     )
 
 
-_MOST_BYTES = 1 << 20
-"""Bytes of a file of variables at most; the kernel allows a rank about as many."""
+_MOST_BYTES = 1 << 20  # of a file of variables; the kernel allows a rank about as many
 
 
 def read_env_files(paths: Iterable[str]) -> Iterator[tuple[str, str]]:

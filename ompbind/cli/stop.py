@@ -21,10 +21,7 @@ from ompbind.registry.claims import CLAIM_SUFFIX, WAITING_SUFFIX, open_claim, re
 from ompbind.registry.registry import read_user
 from ompbind.report.text import render_error
 
-EXAMPLES = (
-    ("Stop a run", "ompbind stop nightly"),
-    ("The names of live runs", "ompbind ps"),
-)
+EXAMPLES = (("Stop a run", "ompbind stop nightly"), ("The names of live runs", "ompbind ps"))
 
 _HINT = "'ompbind ps' lists live runs"
 

@@ -57,9 +57,7 @@ def topo(ctx: click.Context) -> int:
     return 0
 
 
-LINES = 40
-"""Lines of a tree; a longer tree only counts inner levels. So many fit on a usual terminal."""
-
+LINES = 40  # of a tree; a longer tree only counts inner levels; so many fit on a usual terminal
 NODES = 8  # NUMA nodes up to which all distances are shown; more nodes have only a range
 
 _NOT_ALLOWED = ", not allowed"
