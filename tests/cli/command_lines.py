@@ -9,18 +9,12 @@ from unittest.mock import patch
 from ompbind.bench.verb import make_bench_settings
 from ompbind.cli import LAUNCHING
 from ompbind.cli.main import load_verb, print_error, run_words
-from ompbind.cli.settings import make_planning_settings
 from tests.live.conftest import clean_environment
 
 
 def read(verb, *words):
     """Read the words between the verb and the command `true`; the context of click has the values."""
     return load_verb(verb).make_context(verb, [*words, "--", "true"])
-
-
-def read_run(*words):
-    """The settings of a command line of `run`."""
-    return make_planning_settings(read("run", *words))
 
 
 def read_bench(*words):

@@ -54,21 +54,12 @@ def test_settings(text, expected):
 
 
 def test_presets_with_their_environment():
-    text = """
-[preset.base]
-mask = "0-3"
-
-[preset."big one"]
-no-mask = true
-
-[preset."big one".env]
-PORT = "{rank+8000}"
-"""
-    presets = parse(text).presets
+    text = '[preset.base]\nmask = "0-3"\n[preset."big one"]\nno-mask = true\n'
+    presets = parse(f'{text}[preset."big one".env]\nPORT = "{{rank+8000}}"\n').presets
     assert [*presets] == ["base", "big one"]
     assert [(option.key, given.value, given.place) for option, given in presets["big one"]] == [
-        ("mask", None, "/home/me/ompbind.toml:6: preset.'big one'.no-mask"),
-        ("env", "PORT={rank+8000}", "/home/me/ompbind.toml:9: preset.'big one'.env.PORT"),
+        ("mask", None, "/home/me/ompbind.toml:4: preset.'big one'.no-mask"),
+        ("env", "PORT={rank+8000}", "/home/me/ompbind.toml:6: preset.'big one'.env.PORT"),
     ]
 
 

@@ -128,15 +128,14 @@ def test_a_wrong_value_names_its_source(line, files, variables, message, hint):
     assert parse(line, files, variables, resilient_parsing=True)  # completion goes on
 
 
-@pytest.mark.parametrize(("line", "files", "variables", "place"), [
-    ("--mask 0-", [], [], ""), ("", ["f:mask=0-"], [], "f:mask=0-: "),
-    ("", [], ["MASK=0-"], "OMPBIND_MASK: "),
+@pytest.mark.parametrize(("given", "place"), [
+    (("--mask 0-",), ""), (("", ["f:mask=0-"]), "f:mask=0-: "), (("", [], ["MASK=0-"]), "OMPBIND_MASK: "),
 ])  # fmt: skip
-def test_a_wrong_mask_keeps_its_caret(line, files, variables, place):
+def test_a_wrong_mask_keeps_its_caret(given, place):
     with pytest.raises(MaskError) as caught:
-        parse(line, files, variables)
-    assert caught.value.message == f"{place}a number is missing"
-    assert (caught.value.text, caught.value.span[0]) == ("0-", 2)
+        parse(*given)
+    found = (caught.value.message, caught.value.text, caught.value.span[0])
+    assert found == (f"{place}a number is missing", "0-", 2)
 
 
 @pytest.mark.parametrize("line", ["--size", "--nope", "--no-size=1", "--force=1", "--no-words"])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.launchers.environments import OPEN_MPI_5
 from tests.live.conftest import one_line, required, two_cpus
 from tests.tables import rows
 
@@ -54,13 +55,18 @@ def numbers(report):
     return [int(report[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")]
 
 
-@pytest.mark.parametrize(("env", "rank", "size"), [
-    (SLURM, 5, 6), (OPEN_MPI, 3, 4), (MPICH, 1, 2), (FLUX, 1, 4), (TORCHRUN, 1, 2),
-    ({**SLURM, **OPEN_MPI}, 3, 4),
-], ids=["slurm", "openmpi", "mpich", "flux", "torchrun", "mpirun in slurm"])  # fmt: skip
-def test_finds_its_rank_in_the_variables_of_launchers(ompbind, env, rank, size):
+BY_HAND = "--local-rank 1 --local-size 2"
+
+
+@pytest.mark.parametrize(("env", "options", "rank", "size"), [
+    (SLURM, "", 5, 6), (OPEN_MPI, "", 3, 4), (MPICH, "", 1, 2), (FLUX, "", 1, 4), (TORCHRUN, "", 1, 2),
+    ({**SLURM, **OPEN_MPI}, "", 3, 4), ({}, f"{BY_HAND} -n 2", 1, 2), ({"LOCAL_RANK": "0"}, BY_HAND, 1, 2),
+    (OPEN_MPI_5, f"{BY_HAND} --rank 5 --size 6", 5, 6),
+])  # fmt: skip
+def test_finds_its_rank_in_options_or_the_variables_of_launchers(ompbind, env, options, rank, size):
     first, second = two_cpus()
-    report = read_report(ompbind("exec", "-m", f"{first},{second}", "--", *SHOW, env=env))
+    done = ompbind("exec", "-m", f"{first},{second}", *options.split(), "--", *SHOW, env=env)
+    report = read_report(done)
     assert (numbers(report), report["cpus"]) == ([rank, size, 1, 2], [second])
     assert report["OMPBIND_NUM_THREADS"] == "1"
 

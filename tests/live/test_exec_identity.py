@@ -8,22 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.launchers.environments import OPEN_MPI_5
 from tests.live.conftest import one_line, required, two_cpus
-from tests.live.test_exec import OPEN_MPI_ARGS, SHOW, in_openmpi, numbers, read_reports
-
-
-@pytest.mark.parametrize(("env", "options", "expected"), [
-    ({}, "-n 2", [1, 2, 1, 2]), (OPEN_MPI_5, "--rank 5 --size 6", [5, 6, 1, 2]),
-    ({"LOCAL_RANK": "0"}, "", [1, 2, 1, 2]),
-], ids=["alone", "mpirun", "partial"])  # fmt: skip
-def test_a_rank_by_hand(ompbind, env, options, expected):
-    first, second = two_cpus()
-    by_hand = ("--local-rank", "1", "--local-size", "2", *options.split())
-    done = ompbind("exec", "-m", f"{first},{second}", *by_hand, "--", *SHOW, env=env)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert (numbers(report), report["cpus"]) == (expected, [second])
+from tests.live.test_exec import OPEN_MPI_ARGS, SHOW, in_openmpi, read_reports
 
 
 @pytest.mark.two_cpus

@@ -1,6 +1,7 @@
 """Two options that have no effect together: the plan or the run differs, or a message names them."""
 
 import os
+from functools import cache
 from itertools import product
 from pathlib import Path
 from unittest.mock import patch
@@ -137,14 +138,12 @@ def result(words):
 
     The machine has another run; if the command line is refused because of it, it has not.
     """
-    if tuple(words) not in RESULTS:
-        with patch.dict(os.environ, INHERITED, clear=True):  # without variables of a single test
-            RESULTS[tuple(words)] = parse_and_plan(words)
-    return RESULTS[tuple(words)]
+    with patch.dict(os.environ, INHERITED, clear=True):  # without variables of a single test
+        return parse_and_plan(tuple(words))
 
 
+@cache
 def parse_and_plan(words):
-    """Return the result of a command line in this environment."""
     try:
         context = VERB.make_context("run", [*words, "--", *COMMAND])
         settings = make_planning_settings(context)
@@ -156,7 +155,6 @@ def parse_and_plan(words):
     return done, f"{refused} {warnings} {context.messages}"
 
 
-RESULTS = {}
 OPTIONS = find_options("run")
 
 

@@ -5,6 +5,7 @@ import shlex
 import pytest
 
 from tests.cli.command_lines import call
+from tests.live.conftest import one_line
 from tests.tables import rows
 
 
@@ -46,9 +47,8 @@ def test_cores_that_look_like_numbers_of_cpus():
 
 
 def test_a_long_value_is_cut():
-    said = " ".join(call("plan", "-n", "9" * 5000).stderr.split())
-    assert f"-n/--ranks: '{'9' * 57}...' is too large" in said
-    assert f"'{'x' * 57}...' is not a whole number" in " ".join(call("plan", "-t", "x" * 5000).stderr.split())
+    error = one_line(call("plan", "-n", "9" * 5000).stderr)
+    assert f"-n/--ranks: '{'9' * 57}...' is too large" in error
 
 
 def test_misuse_exits_with_2(ompbind):
