@@ -6,14 +6,13 @@ The supervisor only records events; the functions here decide what they mean.
 from __future__ import annotations
 
 import signal
-from resource import RUSAGE_SELF, getrusage, struct_rusage
+from resource import struct_rusage
 from signal import Signals
 
 from ompbind.errors import OmpbindError
 from ompbind.execution.signals import signal_name
 from ompbind.inspection.verdict import VerificationResult
-from ompbind.machine.read.linux_cgroup import Throttling, read_oom_kills, read_throttling
-from ompbind.machine.read.root import DirectoryRoot
+from ompbind.machine.read.linux_cgroup import Throttling
 from ompbind.record import Record
 
 KIB = 1024
@@ -50,36 +49,6 @@ def make_usage(used: struct_rusage, wall_s: float, inherited_rss_bytes: int) -> 
         voluntary_switches=used.ru_nvcsw,
         involuntary_switches=used.ru_nivcsw,
     )
-
-
-class Accounting:
-    """The counters of one run, from now on; throttling is only counted where there is a CPU quota.
-
-    `inherited_rss_bytes` is the peak memory of this process when it last started a rank, which inherits it.
-    """
-
-    def __init__(self, *, has_quota: bool) -> None:
-        self.inherited_rss_bytes = 0
-        self._oom_kills: int | None = None  # the counter of the cgroup when all ranks were started
-        self._throttling = read_throttling(DirectoryRoot("/")) if has_quota else None
-
-    def note_start(self) -> None:
-        """Note the peak memory of this process after the start of a rank."""
-        self.inherited_rss_bytes = getrusage(RUSAGE_SELF).ru_maxrss * KIB
-
-    def start_oom_count(self) -> None:
-        """Count out-of-memory kills from now on."""
-        self._oom_kills = read_oom_kills(DirectoryRoot("/"))
-
-    def count_oom_kills(self) -> int:
-        """Return how many processes the out-of-memory killer has killed since all ranks were started."""
-        kills = 0 if self._oom_kills is None else read_oom_kills(DirectoryRoot("/"))
-        return max(0, (kills or 0) - (self._oom_kills or 0))
-
-    def count_throttling(self) -> Throttling | None:
-        """Return how the CPU quota has throttled the cgroup during the run; None without a quota."""
-        now = read_throttling(DirectoryRoot("/")) if self._throttling else None
-        return now.since(self._throttling) if now and self._throttling else None
 
 
 class RankExit(Record):

@@ -4,6 +4,7 @@ All children are in one table: a helper that is not there counts as an orphan of
 """
 
 import os
+import resource
 import signal
 import time
 from contextlib import suppress
@@ -16,16 +17,21 @@ from ompbind.execution.groups import Check, Groups
 from ompbind.execution.job_control import Terminal
 from ompbind.execution.loop import Loop
 from ompbind.execution.orphans import REAPED_AT_ONCE, OrphanTracker, Owner, signal_parent, signal_rank
-from ompbind.execution.outcome import Accounting, RankExit, make_usage, render_exit, render_exit_status
+from ompbind.execution.outcome import KIB, RankExit, make_usage, render_exit, render_exit_status
 from ompbind.execution.output.run_output import RunOutput
 from ompbind.execution.restarts import Restarts, find_refusal
 from ompbind.execution.run_options import Reporter, RunOptions
 from ompbind.execution.shutdown import Shutdown
 from ompbind.execution.signals import TERMINATION_SIGNALS, TTY_SIGNALS, Foreground, signal_name
 from ompbind.execution.spawn import FileLimit, StartCommands, spawn
+from ompbind.machine.read.linux_cgroup import read_throttling
+from ompbind.machine.read.root import DirectoryRoot
 
 if TYPE_CHECKING:
     from ompbind.execution.sampler import AffinitySampler
+
+
+ROOT = DirectoryRoot("/")
 
 
 class RankChild:
@@ -52,7 +58,8 @@ class Run:
     mask that ompbind was started with, None on systems without affinity masks. `empty_input` is for ranks
     that do not get standard input. `input_rank` is the rank that gets it, in its first attempt, None for no
     rank; `has_input` is whether that is more than /dev/null. `is_paused` is true between Ctrl-Z and the
-    signal that continues the job.
+    signal that continues the job. `peak_bytes` is the peak memory of this process at the last start of a
+    rank. `oom_kills` and `throttling` are what the cgroup had counted when all ranks had started, and before.
     """
 
     def __init__(
@@ -82,7 +89,9 @@ class Run:
         self.shutdown = Shutdown(options.grace, options.timeout)
         labels = {rank: command.label or str(rank) for rank, (command, _) in sorted(starts.items())}
         self.output = RunOutput(options.output, labels, reporter, self.loop)
-        self.accounting = Accounting(has_quota=options.has_quota)
+        self.peak_bytes = 0
+        self.oom_kills: int | None = None
+        self.throttling = read_throttling(ROOT) if options.has_quota else None
         self.sampler: AffinitySampler | None = None
         if options.expected is not None:
             from ompbind.execution import sampler  # noqa: PLC0415 - door: --verify
@@ -168,7 +177,7 @@ class Run:
         except LaunchError as error:
             self.stop_for(error)
             return
-        self.accounting.note_start()
+        self.peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB
         self._add_child(pid, RankChild(rank, attempt, started_at))
         if last:
             self.exits.remove(last)
@@ -244,7 +253,7 @@ class Run:
                 pid=found,
                 code=os.WEXITSTATUS(status) if has_code else None,
                 signal=None if has_code else os.WTERMSIG(status),
-                usage=make_usage(used, wall_s, self.accounting.inherited_rss_bytes),
+                usage=make_usage(used, wall_s, self.peak_bytes),
                 stopped=self.shutdown.begun,
                 attempt=child.attempt,
                 started=time.time() - wall_s,

@@ -183,10 +183,9 @@ def check_ready(ready: str) -> None:
 
 
 def check_commands(commands: Iterable[RankCommand]) -> None:
-    """Check, before ranks start, what they wait for with --ready.
+    """Check, before ranks start, what they wait for with --ready; raises the errors of `make_check`.
 
-    Raises PositionError and OptionError for a text that is wrong with the values of a rank, and LaunchError
-    for a port that another program has: the rank would look ready at once.
+    Raises LaunchError for a port that another program has: the rank would look ready at once.
     """
     for command in commands:
         if command.ready:

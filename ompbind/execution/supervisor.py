@@ -29,7 +29,7 @@ from ompbind.execution.loop import NOW
 from ompbind.execution.orphans import become_subreaper, kill_descendants, signal_parent, signal_rank
 from ompbind.execution.outcome import Outcome
 from ompbind.execution.process_pair import redirect_to_null, set_process_name
-from ompbind.execution.ranks import Run
+from ompbind.execution.ranks import ROOT, Run
 from ompbind.execution.run_options import Reporter, RunOptions
 from ompbind.execution.signals import (
     FORWARDED_SIGNALS,
@@ -40,6 +40,7 @@ from ompbind.execution.signals import (
     start_signal_pipe,
 )
 from ompbind.execution.spawn import StartCommands, make_limit_error
+from ompbind.machine.read.linux_cgroup import read_oom_kills, read_throttling
 
 SHORT_RUN_S = 0.005
 """Seconds after the start of the last rank. A run that finishes in this time does without some steps."""
@@ -113,7 +114,7 @@ def _start_all(run: Run) -> None:
     if run.has_unfinished:
         if not has_name:
             set_process_name()
-        run.accounting.start_oom_count()
+        run.oom_kills = read_oom_kills(ROOT)
 
 
 def _supervise(run: Run) -> None:
@@ -198,6 +199,8 @@ def _finish(run: Run) -> Outcome:
         from ompbind.execution.verification import finish_verification  # noqa: PLC0415 - door: --verify
 
         finish_verification(run)
+    oom_kills = read_oom_kills(ROOT) if run.has_failed_rank and run.oom_kills is not None else None
+    throttling = read_throttling(ROOT) if run.throttling else None
     outcome = Outcome(
         exits=tuple(
             each.replace(
@@ -208,8 +211,8 @@ def _finish(run: Run) -> Outcome:
         ),
         timed_out=run.shutdown.timed_out,
         start_interrupted_by=run.shutdown.start_interrupted_by,
-        oom_kills=run.accounting.count_oom_kills() if run.has_failed_rank else 0,
-        throttling=run.accounting.count_throttling(),
+        oom_kills=max(0, (oom_kills or 0) - (run.oom_kills or 0)),
+        throttling=throttling.since(run.throttling) if throttling and run.throttling else None,
         error=run.shutdown.error or (run.sampler.error if run.sampler else None),
         write_errors=tuple(run.output.write_errors),
         verified=run.sampler.verified if run.sampler else None,

@@ -151,10 +151,7 @@ def _make_verified(sampler: AffinitySampler, options: RunOptions) -> Verificatio
 def expect_ranks(
     plan: Plan, run_id: str, commands: Iterable[RankCommand]
 ) -> dict[int, tuple[ExpectedBinding, int]]:
-    """Return, for every rank of a plan, the expected binding of its threads and their number.
-
-    `commands` are the commands of the ranks, in the order of the plan.
-    """
+    """Return the expected binding of the threads of each rank, and their number, by its rank."""
     return {
         placement.rank: (
             ExpectedBinding(
