@@ -107,7 +107,6 @@ def check_variables(host: HostFacts) -> Iterator[HostIssue]:
 
 
 def _make_issue(name: str, value: str, why: str, host: HostFacts) -> HostIssue:
-    """Make the issue of a variable: a note, or an error for active waiting under a CPU quota."""
     machine, remedy, make_issue = host.machine, f"unset {name}", note
     if name in OVERRIDING_VARIABLES or name in THREAD_COUNTS:
         does = "clears" if name in OVERRIDING_VARIABLES else "replaces"
@@ -193,7 +192,6 @@ BINDING_PACKAGES: tuple[tuple[str, str, str, str], ...] = (
 
 
 def _turns_on(name: str, value: str) -> bool:
-    """Return whether a program binds itself with this value of a variable of BINDING_VARIABLES."""
     if name == "TLLM_NUMA_AWARE_WORKER_AFFINITY":
         return value == "1"
     off = ("auto",) if name == "CCL_WORKER_AFFINITY" else ("0", "false", "no", "off", "none", "disable", "n")

@@ -124,7 +124,6 @@ def find_enclosing(runs: Iterable[LiveRun], env: Mapping[str, str]) -> tuple[int
 
 
 def _add_system_facts(host: HostFacts, before: CpuUsage) -> HostFacts:
-    """Return the facts together with those about the kernel, its permissions and the load; Linux only."""
     root = DirectoryRoot("/")
     time.sleep(max(0.0, before.at_s + _LOAD_S - time.monotonic()))
     usage = read_own_usage(read_cpu_times())

@@ -43,7 +43,6 @@ def _find_preload(name: str, program: Elf | None, directories: Sequence[str]) ->
 
 
 def _check_file(path: str, program: Elf | None) -> str:
-    """Return the absolute path of a file that can be preloaded; raises RequestError for others."""
     absolute = os.path.abspath(path)
     if not os.path.isfile(absolute):
         raise RequestError(f"--preload {path}: there is no such file")
