@@ -49,10 +49,6 @@ def before(at, act):
     return start
 
 
-def at_event(at, act):
-    return lambda count: act() if count == at else None
-
-
 def fail(message="disk full"):
     raise LaunchError(message)
 
@@ -113,9 +109,15 @@ def test_stops_before_a_round_that_would_exceed_the_budget(budget_s, rounds, mon
 def test_a_signal_keeps_the_runs_before_and_the_run_that_is_saved(number, saving):
     """Memory and the results file have the same runs."""
     handler = signal.getsignal(number)
-    act = lambda: signal.raise_signal(number)  # noqa: E731 - of this thread: pytest-xdist has others
-    acting = {"save": at_event(4, act)} if saving else {"start": before(5, act)}
+    ignored = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it stays ignored, as after nohup
+
+    def act():
+        for each in (signal.SIGTERM, number):
+            signal.raise_signal(each)  # of this thread: pytest-xdist has others
+
+    acting = {"save": lambda count: act() if count == 4 else None} if saving else {"start": before(5, act)}
     loop, saved, _ = run(make_session(), **acting)
+    signal.signal(signal.SIGTERM, ignored)
     assert loop.arrived == [number]
     assert (loop.session.ended, len(loop.session.runs), loop.error) == ("interrupted", 5, None)
     assert kinds(saved) == [RUN] * 5 + [ENDED]
@@ -135,7 +137,7 @@ def test_an_error_stops_the_session_and_keeps_the_runs_before():
     assert len(loop.session.runs) == 7
     assert "division by zero" in loop.session.ended
     assert saved[-1]["event"] == ENDED
-    loop, _, _ = run(make_session(), save=at_event(3, fail))
+    loop, _, _ = run(make_session(), save=lambda count: fail() if count == 3 else None)
     assert (loop.error.message, len(loop.session.runs)) == ("disk full", 4)
 
 

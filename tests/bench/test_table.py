@@ -39,6 +39,7 @@ def render(session, conclusion=None, **screen):
 PARTS = r"""
 session: 73 runs and 6 warm-ups in 3 min: decided after 12 rounds
 strategy=spread 1\.221 s 1\.12 1\.09 to 1\.18 12 best
+default 1\.265 s 1\.10 1\.06 to 1\.19 12 faster
 unbound 1\.381 s 1 reference
 bind=thread 1\.398 s 0\.998 0\.93 to 1\.05 12 not known yet; about 24 more rounds
 preload=tcmalloc - - 0 disqualified
