@@ -23,7 +23,8 @@ class _RecordType(type):
     defaults: Mapping[str, object]
 
     def __new__(mcs, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> _RecordType:
-        fields = tuple(_annotations(body))
+        annotate = body.get("__annotate_func__") or body.get("__annotate__")  # since Python 3.14
+        fields = tuple(body.get("__annotations__") or (annotate(1) if annotate else ()))
         defaults = {field: body.pop(field) for field in fields if field in body}
         caches = any(isinstance(value, cached_property) for value in body.values())
         slots = (*fields, "__dict__") if caches else fields  # only a cached property needs a dictionary
@@ -32,15 +33,6 @@ class _RecordType(type):
         made.field_set = frozenset(fields)
         made.defaults = defaults
         return made
-
-
-def _annotations(body: dict[str, Any]) -> Mapping[str, object]:
-    """Return the annotations of a class body; since Python 3.14 it has a function that returns them."""
-    if "__annotations__" in body:
-        found: Mapping[str, object] = body["__annotations__"]
-        return found
-    annotate = body.get("__annotate_func__") or body.get("__annotate__")
-    return annotate(1) if annotate else {}
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)

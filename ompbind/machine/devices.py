@@ -152,11 +152,8 @@ def find_kind(
 
 def find_ordinal(names: Iterable[str]) -> int | None:
     """Return the number of a device in the vendor's own order, from a name like "cuda3"; None if unknown."""
-    numbers = dict[str, int]()
-    for name in names:
-        stem = name.rstrip("0123456789")
-        if stem != name and name[len(stem) :].isascii():
-            numbers.setdefault(stem, int(name[len(stem) :][:9]))
+    pairs = ((name, name.rstrip("0123456789")) for name in reversed([*names]))  # the first of a stem counts
+    numbers = {stem: int(name[len(stem) :][:9]) for name, stem in pairs if stem != name}
     return next((numbers[stem] for stem in _ORDINAL_NAMES if stem in numbers), None)
 
 

@@ -250,10 +250,8 @@ def _raise_or_describe(sharing: Sharing, what: str, error: OSError) -> str:
     """Return what failed and why; raises ClaimError instead if `sharing` is strict."""
     failure = f"{what}: {error.strerror}"
     if sharing in _STRICT:
-        hint = (
-            f"omit --{sharing}, or set {DIRECTORY_VARIABLE} for all runs to another directory of this"
-            " machine, for example one made with 'mkdir -m 1777'"
-        )
+        hint = f"omit --{sharing}, or set {DIRECTORY_VARIABLE} for all runs to another directory of this"
+        hint += " machine, for example one made with 'mkdir -m 1777'"
         raise ClaimError(f"--{sharing} is not possible: {failure}", hint=hint) from error
     return failure
 

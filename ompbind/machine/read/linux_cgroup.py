@@ -69,14 +69,10 @@ def read_limits(root: Root, process: str = "self") -> CgroupLimits:
 
 def read_limits_of(root: Root, pids: Iterable[int]) -> dict[int, CgroupLimits]:
     """Read the limits of processes, by PID; processes in the same cgroups are read once."""
-    known: dict[str | None, CgroupLimits] = {}
-    found = {}
-    for pid in pids:
-        cgroups = root.read(f"proc/{pid}/cgroup")
-        if cgroups not in known:
-            known[cgroups] = read_limits(root, str(pid))
-        found[pid] = known[cgroups]
-    return found
+    cgroups = {pid: root.read(f"proc/{pid}/cgroup") for pid in pids}
+    processes = {text: pid for pid, text in cgroups.items()}
+    limits = {text: read_limits(root, str(pid)) for text, pid in processes.items()}
+    return {pid: limits[text] for pid, text in cgroups.items()}
 
 
 def read_directories(
@@ -205,11 +201,8 @@ class Throttling(Record):
 
     def since(self, before: Throttling) -> Throttling:
         """Return what was counted since an earlier reading of the same cgroup."""
-        return self.replace(
-            periods=max(0, self.periods - before.periods),
-            throttled_periods=max(0, self.throttled_periods - before.throttled_periods),
-            throttled_s=max(0.0, self.throttled_s - before.throttled_s),
-        )
+        counts = ("periods", "throttled_periods", "throttled_s")
+        return self.replace(**{name: max(0, getattr(self, name) - getattr(before, name)) for name in counts})
 
 
 def read_throttling(root: Root, process: str = "self") -> Throttling | None:
