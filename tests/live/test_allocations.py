@@ -70,18 +70,6 @@ def test_every_rank_gets_cpus_of_its_own_inside_the_allocation(machine, launcher
     assert ("warning: this job may use" in one_line(dones[0].stdout)) == (not are_disjoint)
 
 
-@pytest.mark.parametrize(("variables", "cpus", "threads"), rows("""
-    HOME=/                              | 0-7 | 8
-    LSB_JOBID=1 LSB_BIND_CPU_LIST=2,3   | 2-3 | 2
-    JOB_ID=1 NSLOTS=2                   | 0-7 | 2
-"""))  # fmt: skip
-def test_a_single_rank_on_another_machine_obeys_the_batch_system(ompbind, variables, cpus, threads):
-    done = ompbind("exec", "--dry-run", "--topology", MACHINES["flat"], "--", "true", env=make_env(variables))
-    line = done.stdout.splitlines()[-1]
-    assert f": CPUs {cpus}, " in line
-    assert line.endswith(f", {threads} threads")
-
-
 SHOW = ("sh", "-c", "echo $RANK $OMPBIND_CPUS")
 
 

@@ -22,14 +22,7 @@ from ompbind.planning.request import Request, Sharing
 from ompbind.registry import registry as module
 from ompbind.registry.claims import TEXT_LIMIT, make_text
 from ompbind.registry.registry import Registry, find_claims_directory, make_run_identity, read_live_runs
-from tests.live.conftest import (
-    OMPBIND,
-    is_alive,
-    ranks_of,
-    supervisor_of,
-    two_cpus,
-    wait_until,
-)
+from tests.live.conftest import OMPBIND, is_alive, ranks_of, supervisor_of, two_cpus, wait_until
 from tests.live.other_user import NOBODY, call_as_nobody, finish, start_as_nobody
 from tests.long import rounds
 from tests.machines import Shape, make_machine

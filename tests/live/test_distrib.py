@@ -29,34 +29,23 @@ core:5 pu:1
 
 def sort_key(metrics):
     """The key by which plans are compared, most important number first; the lower key is better."""
-    crossings = (border.crossing for border in metrics.borders)
-    touched = (border.touched for border in metrics.borders)
-    return (
-        metrics.shared,
-        metrics.idle,
-        metrics.largest - metrics.smallest,
-        *crossings,
-        *touched,
-        metrics.mixed,
-    )
+    borders = [each.crossing for each in metrics.borders] + [each.touched for each in metrics.borders]
+    return metrics.shared, metrics.idle, metrics.largest - metrics.smallest, *borders, metrics.mixed
 
 
 @pytest.mark.parametrize("source", DESCRIBED)
 def test_no_measure_is_worse_than_with_hwloc_distrib(tmp_path, source):
     """With 1 to 64 ranks, as many as cores, one fewer, and about twice as many as nodes."""
     path = tmp_path / "machine.xml"
-    run_program(
-        required("lstopo-no-graphics", "lstopo"), "-i", source, "--of", "xml", "-f", str(path), check=True
-    )
+    lstopo = required("lstopo-no-graphics", "lstopo")
+    run_program(lstopo, "-i", source, "--of", "xml", "-f", str(path), check=True)
     machine = parse_xml(path.read_bytes(), "xml").replace(isolated=EMPTY, nohz_full=EMPTY)  # as hwloc-distrib
     cores, nodes = len(machine.at(Level.CORE)), len(machine.at(Level.NODE))
     numbers = range(1, 65) if LONG else (1, 2, 3, 4, 5, 6, 12, 13, 16, 31, 48, 64)
     wanted = {*numbers, cores, cores - 1, 2 * nodes - 1, 2 * nodes + 1}
     for ranks in sorted(number for number in wanted if 1 <= number <= len(machine.allowed)):
-        printed = run_program(
-            required("hwloc-distrib"), "-i", str(path), str(ranks), check=True
-        ).stdout.split()
-        theirs = [CpuSet.from_mask(text.replace("0x", "")) & machine.allowed for text in printed]
+        printed = run_program(required("hwloc-distrib"), "-i", str(path), str(ranks), check=True).stdout
+        theirs = [CpuSet.from_mask(text.replace("0x", "")) & machine.allowed for text in printed.split()]
         plan = make_plan(machine, Request(ranks=ranks, smt="all"))
         ours = [rank.cpuset for rank in plan.placements]
         left, right = (sort_key(measure(machine, machine.allowed, sets)) for sets in (ours, theirs))

@@ -15,14 +15,7 @@ from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
 from ompbind.planning.other_runs import LiveRun
 from ompbind.procfs import process_state
 from ompbind.registry.claims import make_text
-from tests.live.conftest import (
-    allowed_list,
-    clean_environment,
-    is_alive,
-    need_libgomp,
-    two_cpus,
-    wait_until,
-)
+from tests.live.conftest import allowed_list, clean_environment, is_alive, need_libgomp, two_cpus, wait_until
 from tests.live.other_user import call_as_nobody
 
 WAIT = "import os, time; os.write(1, b'up\\n'); time.sleep(300)"

@@ -115,7 +115,7 @@ def send_report(pipe):
     pipe.send(report())
 
 
-def start_and_receive(make_process=multiprocessing.Process):
+def start_and_receive(make_process):
     receiver, sender = multiprocessing.Pipe()
     worker = make_process(target=send_report, args=(sender,))
     worker.start()
@@ -123,6 +123,11 @@ def start_and_receive(make_process=multiprocessing.Process):
     received = receiver.recv()
     worker.join()
     return received
+
+
+def submit(make_executor):
+    with make_executor(1) as executor:
+        return executor.submit(report).result()
 
 
 def run_program(text, *args, directory=None, **env):
@@ -139,31 +144,29 @@ def run_program(text, *args, directory=None, **env):
 SPAWN = multiprocessing.get_context("spawn").Process
 
 
-@pytest.mark.parametrize("make_process", [multiprocessing.Process, SPAWN], ids=["default", "spawn"])
-def test_workers_are_bound_as_planned_one_after_the_other(plan, cpus, make_process):
+@pytest.mark.parametrize(("begin", "kind"), [
+    (start_and_receive, multiprocessing.Process), (start_and_receive, SPAWN), (submit, ProcessPoolExecutor),
+])  # fmt: skip
+def test_workers_are_bound_as_planned_one_after_the_other(plan, cpus, begin, kind):
     for rank in (0, 1):
-        expected = make_environment(plan, rank, report()[1])
-        with placed(plan, rank) as placement:
-            threads, env = start_and_receive(make_process)
+        expected = make_environment(plan, rank, report()[1], run_id="mine")
+        with placed(plan, rank, run_id="mine") as placement:
+            threads, env = begin(kind)
+            assert show() == [str(cpus[rank]), f"3-{rank}"]
         assert placement == plan.placements[rank]
         assert (threads, env) == ({str(cpus[rank])}, expected)
         assert env["OMP_PLACES"] == f"{{{cpus[rank]}}}"
-        assert (env["OMP_NUM_THREADS"], env["RANK"], env["WORLD_SIZE"]) == ("3", str(rank), "2")
+        assert (env["WORLD_SIZE"], env["OMPBIND_WORKER_NAME"]) == ("2", f"mine-rank-{rank}")
 
 
-def test_subprocesses_and_executors_are_placed_as_well(plan, cpus):
-    with placed(plan, 1, run_id="mine"):
-        assert show() == [str(cpus[1]), "3-1"]
-        executor = ProcessPoolExecutor(1)
-        found = executor.submit(report)
-    with executor:
-        threads, env = found.result()
-    assert (threads, env["OMPBIND_WORKER_NAME"]) == ({str(cpus[1])}, "mine-rank-1")
-
-
-def test_everything_is_restored_if_binding_fails(plan, start_thread):
+def test_everything_is_restored_if_the_body_fails_or_nothing_can_be_bound_or_set(plan, start_thread):
     start_thread()
     before = state()
+    with suppress(GeneratorExit), placed(plan, 0):
+        os.environ["OMP_PLACES"] = "{7}"
+        del os.environ["OMPBIND_CPUS"]
+        raise GeneratorExit
+    assert state() == before
     wrong = plan.replace(placements=(plan.placements[0].replace(cpus=(0, 8191)),))
     with pytest.raises(LaunchError, match="8191") as failure, placed(wrong, 0):
         raise AssertionError("the body ran")
@@ -171,6 +174,10 @@ def test_everything_is_restored_if_binding_fails(plan, start_thread):
     with pytest.raises(LaunchError, match="8191"):
         bind_process(wrong, 0)
     assert state() == before
+    for wrong, error in (({"A=B": "1"}, ValueError), ({"A": 1}, RequestError), ({"A": "\0"}, ValueError)):
+        with pytest.raises(error), placed(plan, 0, extra={"FIRST": "1", **wrong}):
+            raise AssertionError("the body ran")
+        assert state() == before
 
 
 def test_variables_of_ompbind_are_restored_and_others_keep_changes_of_the_body(plan):
@@ -185,19 +192,6 @@ def test_variables_of_ompbind_are_restored_and_others_keep_changes_of_the_body(p
                 os.environ[name] = "mine"
         found = [os.environ.get(name) for name in names]
         assert found == ["7", "0-99", "8000", None, None, "mine"]
-
-
-def test_everything_is_restored_if_the_body_fails_or_an_extra_variable_cannot_be_set(plan):
-    before = state()
-    with suppress(GeneratorExit), placed(plan, 0):
-        os.environ["OMP_PLACES"] = "{7}"
-        del os.environ["OMPBIND_CPUS"]
-        raise GeneratorExit
-    assert state() == before
-    for wrong, error in (({"A=B": "1"}, ValueError), ({"A": 1}, RequestError), ({"A": "\0"}, ValueError)):
-        with pytest.raises(error), placed(plan, 0, extra={"FIRST": "1", **wrong}):
-            raise AssertionError("the body ran")
-        assert state() == before
 
 
 def test_threads_take_turns_and_bind_only_themselves(plan, cpus):
@@ -458,7 +452,5 @@ def test_loaded_runtimes_are_named_and_a_parallel_region_is_refused(name, family
 @pytest.mark.two_cpus
 def test_the_program_of_the_readme_starts_a_worker(tmp_path):
     readme = (Path(__file__).parents[2] / "README.md").read_text()
-    (tmp_path / "program.py").write_text(re.search(r"```python\n(.*?)```", readme, re.S)[1])
-    command = [sys.executable, tmp_path / "program.py"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = run_program(re.search(r"```python\n(.*?)```", readme, re.S)[1], directory=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ready\n", "")
