@@ -1,9 +1,10 @@
 """Machines for tests: `Machine` values for the planner, and sysfs trees for the readers."""
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ompbind.cpuset import CpuSet
-from ompbind.machine.model import Level, Machine, Node, make_domains
+from ompbind.cpuset import CpuSet, union
+from ompbind.machine.model import CoreKind, Level, Machine, Node, make_domains
 from ompbind.record import Record
 
 
@@ -70,6 +71,30 @@ def make_machine(shape: Shape, *, allowed: CpuSet | None = None, **changes: obje
         domains=make_domains(online, named),
         nodes=tuple(nodes),
     ).replace(**changes)
+
+
+def with_domains(machine: Machine, given: Mapping[Level, Iterable[str]], **changes: object) -> Machine:
+    """Return the machine with given domains of some levels; CPUs in none of the given cores are offline.
+
+    NUMA nodes that are given have no memory.
+    """
+    sets = {level: [*map(CpuSet.from_list, texts)] for level, texts in given.items()}
+    online = union(sets[Level.CORE]) if Level.CORE in sets else machine.online
+    parts = {level: [(domain.os_id, domain.cpus) for domain in machine.at(level)] for level in machine.levels}
+    parts |= {level: [*enumerate(cpus)] for level, cpus in sets.items()}
+    nodes = () if Level.NODE in given else machine.nodes
+    values = {"online": online, "allowed": online, "nodes": nodes, "domains": make_domains(online, parts)}
+    return machine.replace(**{**values, **changes})
+
+
+def make_kinds(performance: CpuSet, efficiency: CpuSet) -> tuple[CoreKind, ...]:
+    rows = (("performance", performance, 1024), ("efficiency", efficiency, 500))
+    return tuple(CoreKind(name=name, cpus=cpus, strength=each, source="type") for name, cpus, each in rows)
+
+
+def with_distances(machine: Machine, distances: Iterable[Iterable[int]]) -> Machine:
+    pairs = zip(machine.nodes, distances, strict=True)
+    return machine.replace(nodes=tuple(node.replace(distances=tuple(row)) for node, row in pairs))
 
 
 def write_tree(root: Path, shape: Shape, files: dict[str, str] | None = None) -> Path:

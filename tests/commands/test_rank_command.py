@@ -2,12 +2,7 @@
 
 import pytest
 
-from ompbind.commands.environment import (
-    RankIdentity,
-    RunSpec,
-    find_changed,
-    make_local_identities,
-)
+from ompbind.commands.environment import RankIdentity, RunSpec, find_changed, make_local_identities
 from ompbind.commands.rank_command import (
     make_attempt,
     make_command,

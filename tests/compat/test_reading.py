@@ -21,8 +21,7 @@ from ompbind.machine.model import Level
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from tests.machines import Shape, make_machine
-from tests.planning.test_faults_of_others import with_level
+from tests.machines import Shape, make_machine, with_domains
 from tests.planning.test_runtime_choice import workload
 
 DUAL = make_machine(Shape(packages=2, cores=4, smt=2), arch="x86_64")  # nodes 0-3,8-11 and 4-7,12-15
@@ -47,21 +46,15 @@ def show(made):
 
 
 @pytest.mark.parametrize(("machine", "env", "ranks", "expected"), [
-    (DUAL, {}, 2, "8-10+11 12-14+15"),
-    (ARM, {}, None, "0-1,4+5 2-3,6+7"),
-    (ARM, {RESERVE: "1"}, 2, "0-1,4-5 2-3,6+7"),
-    (POWER, {}, 2, "0-3,8-11 16-19,24-26+27"),
-    (DUAL, {BIND: "nobind"}, 2, "0-15 0-15"),
-    (DUAL, {BIND: " 4 - 7 ,2 |\t0 -1 "}, 2, "2,4-7 0-1"),
+    (DUAL, {}, 2, "8-10+11 12-14+15"), (ARM, {}, None, "0-1,4+5 2-3,6+7"),
+    (ARM, {RESERVE: "1"}, 2, "0-1,4-5 2-3,6+7"), (POWER, {}, 2, "0-3,8-11 16-19,24-26+27"),
+    (DUAL, {BIND: "nobind"}, 2, "0-15 0-15"), (DUAL, {BIND: " 4 - 7 ,2 |\t0 -1 "}, 2, "2,4-7 0-1"),
     (DUAL, {RESERVE: "5"}, 2, "8-9+10-11 12+13-15"),
     (DUAL, {RESERVE: "2", BIND: "4-7|0-3"}, 2, "4-6+7 0-2+3"),
-    (DUAL, {NODES: "1,0", RESERVE: "0"}, 4, "12-13 14-15 8-9 10-11"),
-    (DUAL, {NODES: "7,1,9"}, 1, "12-14+15"),
-    (SNC, {NODES: " 3 , 0 - 1 "}, 3, "12-14+15 0-2+3 4-6+7"),
-    (DUAL, {SLICES: "1"}, 1, "8-14+15"),
+    (DUAL, {NODES: "1,0", RESERVE: "0"}, 4, "12-13 14-15 8-9 10-11"), (DUAL, {NODES: "7,1,9"}, 1, "12-14+15"),
+    (SNC, {NODES: " 3 , 0 - 1 "}, 3, "12-14+15 0-2+3 4-6+7"), (DUAL, {SLICES: "1"}, 1, "8-14+15"),
     ("workers", {BIND: "4-7|0-3", RESERVE: "2"}, 2, "4-7 0-3"),  # else two calls of eval would reserve twice
-    ("workers", {RESERVE: "2"}, 2, "8-10+11 12-14+15"),
-    ("sglang", {}, 2, "0-3 4-7"),
+    ("workers", {RESERVE: "2"}, 2, "8-10+11 12-14+15"), ("sglang", {}, 2, "0-3 4-7"),
     ("sglang", {SGLANG: "4-7|0-3"}, 2, "4-7 0-3"),
 ])  # fmt: skip
 def test_ranks_get_what_the_variables_say(machine, env, ranks, expected):
@@ -71,13 +64,11 @@ def test_ranks_get_what_the_variables_say(machine, env, ranks, expected):
 
 
 @pytest.mark.parametrize(("name", "text", "marked", "message"), [
-    (BIND, "0 - 3|4 - 5 , 6|7,x", "x", "'x' is not a number"),
-    (BIND, "0-3|", "", "an item is empty"),
+    (BIND, "0 - 3|4 - 5 , 6|7,x", "x", "'x' is not a number"), (BIND, "0-3|", "", "an item is empty"),
     (BIND, "none", "none", "vLLM does not accept 'none'"),
     (BIND, "auto|0", "auto", "cannot be combined with other items"),
     (RESERVE, " 1.5", "1.5", "'1.5' is not a number of CPUs"),
-    (NODES, "1|0", "|", "is not allowed in a list"),
-    (NODES, "0-1,1", "1", "NUMA node 1 is named twice"),
+    (NODES, "1|0", "|", "is not allowed in a list"), (NODES, "0-1,1", "1", "NUMA node 1 is named twice"),
     (MEMORY, " 4GiB", "4GiB", "'4GiB' is not a number of GiB"),
     (SGLANG, "nobind", "nobind", "SGLang does not accept 'nobind'"),
 ])  # fmt: skip
@@ -109,13 +100,11 @@ def test_nodes_without_allowed_cpus_are_refused_and_not_dropped():
 
 
 @pytest.mark.parametrize(("env", "given", "reason"), [
-    ({BIND: "0|4"}, ["mask"], "--mask is given"),
-    ({BIND: "0|4"}, ["bind", "smt"], None),
+    ({BIND: "0|4"}, ["mask"], "--mask is given"), ({BIND: "0|4"}, ["bind", "smt"], None),
     ({RESERVE: "1"}, ["service_cores"], "--service-cores is given"),
     ({NODES: "1", SLICES: "1"}, [], "VLLM_CPU_SIM_MULTI_NUMA is set"),
     ({RESERVE: "1", BIND: "nobind"}, [], "ranks are not bound"),
-    ({NODES: "1", BIND: "0|4"}, [], "the mask selects the CPUs"),
-    ({NODES: "1"}, ["strategy"], None),
+    ({NODES: "1", BIND: "0|4"}, [], "the mask selects the CPUs"), ({NODES: "1"}, ["strategy"], None),
 ])  # fmt: skip
 def test_options_override_variables(env, given, reason):
     made = wanted(env, given=given)
@@ -131,7 +120,7 @@ def find_texts(made, code="compat"):
     return [note.text for note in made.notes if note.code == code]
 
 
-INTERLEAVED = with_level(make_machine(Shape(cores=4), arch="x86_64"), Level.PACKAGE, ["0,2", "1,3"])
+INTERLEAVED = with_domains(make_machine(Shape(cores=4), arch="x86_64"), {Level.PACKAGE: ["0,2", "1,3"]})
 SMT4 = make_machine(Shape(cores=2, smt=4, numbering="adjacent"), arch="ppc64le")
 RISCV, LOONGARCH = ARM.replace(arch="riscv64"), DUAL.replace(arch="loongarch64")
 BOUND, MEMORY_OF_1 = DUAL.replace(allowed=DUAL.nodes[1].cpus), DUAL.replace(memory_allowed=CpuSet([1]))
@@ -139,8 +128,7 @@ UNEVEN = "more ranks than NUMA nodes"
 
 
 @pytest.mark.parametrize(("machine", "env", "ranks", "expected"), [
-    (DUAL, {}, 2, None),
-    (DUAL, {}, 3, UNEVEN),
+    (DUAL, {}, 2, None), (DUAL, {}, 3, UNEVEN),
     (SMT4, {}, 1, "vLLM uses the CPUs with number % 8 < 4: on this machine it leaves whole cores idle"),
     (LOONGARCH, {}, 2, "vLLM cannot select CPUs on loongarch64"),
     (BOUND, {}, 1, "NUMA node 0 skipped: no CPU is allowed; vLLM would give a rank no CPU"),
@@ -226,8 +214,7 @@ ENV = {BIND: "4-7|0-3", RESERVE: "1", NODES: "0", SLICES: "1", SGLANG: "0-3", "H
 
 
 @pytest.mark.parametrize(("framework", "name", "values", "lost"), [
-    ("vllm", BIND, ["nobind", "nobind"], {RESERVE, NODES, SLICES}),
-    ("sglang", SGLANG, ["4-7", "0-3"], set()),
+    ("vllm", BIND, ["nobind", "nobind"], {RESERVE, NODES, SLICES}), ("sglang", SGLANG, ["4-7", "0-3"], set()),
 ])  # fmt: skip
 def test_ranks_get_values_that_keep_their_cpus(framework, name, values, lost):
     made = make_plan(DUAL, Request(ranks=2, mask=parse_mask("4-7|0-3")))
@@ -246,10 +233,8 @@ LISTS = {BIND: "4-7|0-3"}
 
 
 @pytest.mark.parametrize(("words", "env", "expected"), [
-    ("", LISTS, "0-3 4-7"),
-    ("--compat vllm", LISTS, "4-7 0-3"),
-    ("", {**LISTS, "OMPBIND_COMPAT": "vllm"}, "4-7 0-3"),
-    ("--compat vllm -s balanced", LISTS, "0-3 4-7"),
+    ("", LISTS, "0-3 4-7"), ("--compat vllm", LISTS, "4-7 0-3"),
+    ("", {**LISTS, "OMPBIND_COMPAT": "vllm"}, "4-7 0-3"), ("--compat vllm -s balanced", LISTS, "0-3 4-7"),
     ("--compat vllm --service-cores 2", {RESERVE: "2"}, "0-1 4-5"),
     ("--compat vllm -s cores", {NODES: "1,0"}, "4 5"),
 ])  # fmt: skip

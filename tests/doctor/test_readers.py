@@ -44,8 +44,7 @@ def test_kernel_and_its_settings(tree):
 
 
 @pytest.mark.parametrize("files", [
-    {},
-    {"proc/sys/kernel/numa_balancing": "?", "proc/meminfo": "MemTotal: -1 kB\nMemFree\n"},
+    {}, {"proc/sys/kernel/numa_balancing": "?", "proc/meminfo": "MemTotal: -1 kB\nMemFree\n"},
 ])  # fmt: skip
 def test_absent_and_invalid_files_are_unknown(tree, files):
     root = tree(files)

@@ -30,14 +30,11 @@ def variables(places, bind="close"):
 
 
 @pytest.mark.parametrize(("service", "places", "proc_bind", "more", "bind"), [
-    (False, "{0,1,2,3}", "true", {}, Bind.RANK),
-    (False, "{0:4},{1},{2},{3}", "close", {}, Bind.THREAD),
+    (False, "{0,1,2,3}", "true", {}, Bind.RANK), (False, "{0:4},{1},{2},{3}", "close", {}, Bind.THREAD),
     (False, "{0,1,2,3},{2,3}", "spread", {}, Bind.CORE),
     (False, "{0},{1},{2},{3}", "close", {"KMP_AFFINITY": "reset"}, Bind.EXACT),
-    (False, "", "", {}, Bind.NONE),
-    (True, "{0,1,2,3},{0,1}", "close", {}, Bind.RANK),
-    (True, "{0,1,2,3},{1}", "close", {}, Bind.THREAD),
-    (True, "{0,1},{0,1}", "close", {}, Bind.EXACT),
+    (False, "", "", {}, Bind.NONE), (True, "{0,1,2,3},{0,1}", "close", {}, Bind.RANK),
+    (True, "{0,1,2,3},{1}", "close", {}, Bind.THREAD), (True, "{0,1},{0,1}", "close", {}, Bind.EXACT),
 ])  # fmt: skip
 def test_the_mode_of_a_rank_follows_from_its_variables(service, places, proc_bind, more, bind):
     own = SERVICE if service else {"OMPBIND_RANK": "0", "OMPBIND_RUN_ID": "job", "OMPBIND_CPUS": "0-3"}
@@ -66,8 +63,7 @@ def test_nothing_is_expected_without_variables_of_ompbind():
     ("0-3*5", PLACED, Severity.OK, ""),  # no region has run
     ("0-3*5", {}, Severity.ERROR, "unbound"),
     ("0-3*5", {"OMP_PROC_BIND": "false"}, Severity.ERROR, "unbound"),
-    ("0-3 0-1 2-3", PLACED, Severity.NOTE, "confined"),
-    ("0-3 0-1 4", PLACED, Severity.ERROR, "outside"),
+    ("0-3 0-1 2-3", PLACED, Severity.NOTE, "confined"), ("0-3 0-1 4", PLACED, Severity.ERROR, "outside"),
 ])  # fmt: skip
 def test_workers_stay_on_the_cpus_that_compute_beside_service_cpus(masks, env, severity, code):
     expected = ExpectedBinding(

@@ -82,8 +82,7 @@ WAITS = ((0, BUSY, 0.0, 0.0, 0.0), (5, BUSY, 0.33, 4.66, 0.0), (10, BUSY, 0.66, 
 
 
 @pytest.mark.parametrize(("samples", "severity"), [
-    (WAITS, "error"),
-    (WAITS[:2], "ok"),
+    (WAITS, "error"), (WAITS[:2], "ok"),
     ((*WAITS[:2], (9.9, BUSY, 0.66, 9.33, 0.0)), "ok"),  # over less than 10 s
     ((*WAITS[:2], (10, BUSY, 0.34, 4.67, 0.0)), "ok"),  # hardly runnable since the last sample
     ((*WAITS[:2], (10, "R0 S0*14", 0.66, 9.33, 0.0)), "error"),  # the state at one moment does not count
@@ -135,8 +134,7 @@ def throttled(cgroup="a", periods=5, throttled_periods=3, throttled_s=0.25):
 
 
 @pytest.mark.parametrize(("measured", "issues"), [
-    ([], []),
-    ([throttled(throttled_periods=0)] * 3, []),
+    ([], []), ([throttled(throttled_periods=0)] * 3, []),
     ([throttled()] * 2, ["ranks 0-1 of run job in 3 of 5 periods (0.25 s"]),
     ([throttled()] * 3, ["ranks 0-1 of run job and process 20 (other) in 3 of 5 periods"]),
     (
@@ -178,8 +176,7 @@ def users(origin, number=4, mask="0", allowed="0-3", busy=1, **more):
     (users(PARENT, busy=0), "note", "OMP_PROC_BIND=close"),
     (users(PARENT, 1, busy=3), "", ""),  # the verdict of the process itself has this
     (users(PARENT, 2, mask="0-1"), "", ""),  # a place for each
-    (users(PARENT, 3, mask="0-1"), "error", "3 busy processes"),
-    (users(PARENT, allowed="0"), "", ""),
+    (users(PARENT, 3, mask="0-1"), "error", "3 busy processes"), (users(PARENT, allowed="0"), "", ""),
     (users(PARENT, allowed=""), "", ""),  # unknown
 ])  # fmt: skip
 def test_processes_on_fewer_cpus_than_they_could_use(users, severity, text):

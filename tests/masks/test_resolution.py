@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ompbind.cli.register import plan_or_suggest
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, OmpbindError
-from ompbind.machine.model import CoreKind, Node
+from ompbind.machine.model import Node
 from ompbind.machine.read import read_machine
 from ompbind.masks.mask import parse_mask
 from ompbind.masks.resolution import UsableCpus, resolve_mask
@@ -18,7 +18,7 @@ from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.request import Request, Sharing
 from ompbind.report.text import WIDTH, render_error
 from tests.long import examples
-from tests.machines import Shape, make_machine
+from tests.machines import Shape, make_kinds, make_machine
 from tests.mask_texts import broken, machines, masks
 
 ALL = parse_mask("all")
@@ -27,12 +27,7 @@ LIMITED = DUAL.replace(allowed=CpuSet(range(8)), offline=CpuSet([16, 17]))
 ODD = DUAL.replace(allowed=CpuSet([5, 6, 13]))
 WITHOUT_CPUS = Node(number=2, cpus=CpuSet(), memory_bytes=1)
 SECOND = DUAL.replace(allowed=CpuSet(range(4, 8)), offline=CpuSet([16]), nodes=(*DUAL.nodes, WITHOUT_CPUS))
-HYBRID = DUAL.replace(
-    kinds=tuple(
-        CoreKind(name=name, cpus=CpuSet.from_list(cpus), strength=strength, source="type")
-        for name, cpus, strength in (("performance", "0-5,8-13", 1024), ("efficiency", "6-7,14-15", 512))
-    )
-)
+HYBRID = DUAL.replace(kinds=make_kinds(*map(CpuSet.from_list, ("0-5,8-13", "6-7,14-15"))))
 
 
 def resolve(text, machine=DUAL, **options):

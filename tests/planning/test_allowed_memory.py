@@ -6,14 +6,8 @@ from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.request import MemoryMode
-from tests.machines import Shape, make_machine
+from tests.machines import Shape, make_machine, with_distances
 from tests.planning.test_planner import lists, plan_on
-
-
-def with_distances(machine, distances):
-    nodes = (node.replace(distances=tuple(row)) for node, row in zip(machine.nodes, distances, strict=True))
-    return machine.replace(nodes=tuple(nodes))
-
 
 UNKNOWN = make_machine(Shape(packages=2, nodes=2, cores=4))
 FOUR = with_distances(UNKNOWN, [(10, 12, 21, 21), (12, 10, 21, 21), (21, 21, 10, 12), (21, 21, 12, 10)])

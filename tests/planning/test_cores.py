@@ -1,4 +1,4 @@
-"""The cores that ranks request: cores that compute, service cores, and what places and variables follow."""
+"""Cores that compute, service cores, what places and variables follow, and measures of plans."""
 
 import pytest
 
@@ -6,10 +6,11 @@ from ompbind.commands.environment import RunSpec, make_local_identities
 from ompbind.commands.rank_command import make_command
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import PlanError, RequestError
+from ompbind.machine.model import Level
 from ompbind.openmp.binding import Bind, ProcBind
-from ompbind.planning.metrics import measure_plan
+from ompbind.planning.metrics import measure, measure_plan
 from ompbind.planning.request import MemoryMode
-from tests.machines import Shape, make_machine
+from tests.machines import Shape, make_kinds, make_machine
 from tests.planning.test_planner import DUAL, SNC, plan
 from tests.planning.test_runtime_choice import workload
 
@@ -153,3 +154,28 @@ def test_memory_and_metrics_are_of_the_cores_that_compute():
     assert (metrics.smallest, metrics.largest, metrics.idle) == (2, 2, 2)
     part_of_core = measure_plan(plan(DUAL, mask="0-3", service_cores=1))
     assert part_of_core.idle == 4  # on the other node; CPU 11 is in the core of service CPU 3
+
+
+def measured(shape, ranks, **changes):
+    machine = make_machine(shape, **changes)
+    return measure(machine, machine.allowed, [CpuSet.from_list(cpus) for cpus in ranks.split()])
+
+
+@pytest.mark.parametrize(("shape", "ranks", "idle", "shared", "imbalance", "crossing"), [
+    (DUAL, "0-3 4-6", 1, 0, 1, (0, 0, 0)), (DUAL, "0 8", 7, 1, 0, (0, 0, 0)),
+    (DUAL, "0-7 0-7", 0, 8, 0, (0, 0, 0)), (DUAL, "0-2 3-4 5-7", 0, 0, 1, (1, 1, 1)),
+    (DUAL, "0-4 5-7", 0, 0, 2, (0, 0, 0)), (SNC, "2-5 6-9", 8, 0, 0, (2, 1, 2)),
+])  # fmt: skip
+def test_measures_of_a_placement(shape, ranks, idle, shared, imbalance, crossing):
+    found = measured(shape, ranks)
+    assert (found.idle, found.shared, found.largest - found.smallest) == (idle, shared, imbalance)
+    assert [boundary.level for boundary in found.borders] == [Level.NODE, Level.PACKAGE, Level.L3]
+    assert tuple(boundary.crossing for boundary in found.borders) == crossing
+
+
+def test_domains_kinds_and_idle_cores_are_counted():
+    assert [border.touched for border in measured(SNC, "2-5 0-1 6-15").borders] == [6, 4, 6]
+    kinds = make_kinds(*map(CpuSet.from_list, ("0-1,4-5,8-15", "2-3,6-7")))
+    assert measured(DUAL, "0-3 4-5 6", kinds=kinds).mixed == 1
+    assert measured(DUAL, "0-1 2-3", allowed=CpuSet.from_list("0-4")).idle == 1
+    assert measure_plan(plan(DUAL, ranks=2, reserve=1)).idle == 0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError
-from ompbind.machine.model import Level, make_domains
+from ompbind.machine.model import Level
 from ompbind.machine.read import read_machine
 from tests.machines import Shape, make_machine, write_tree
 from tests.planning.test_planner import lists
@@ -30,13 +30,6 @@ def renumbered(machine, numbers):
             for domain in machine.domains
         ),
     )
-
-
-def with_level(machine, level, blocks):
-    """Return the same machine with domains of one more level."""
-    parts = {known: [(domain.os_id, domain.cpus) for domain in machine.at(known)] for known in machine.levels}
-    parts[level] = [(None, CpuSet.from_list(text)) for text in blocks]
-    return machine.replace(domains=make_domains(machine.online, parts))
 
 
 @given(st.permutations(range(16)), st.lists(st.integers(1, 15), min_size=1, max_size=6, unique=True))
@@ -79,10 +72,3 @@ def test_numbers_of_nodes_are_never_compared_with_numbers_of_cpus(numbers, strat
     assert lists(plan(other, mask=f"node:#{numbers[2]}")) == lists(plan(other, mask="node:2")) == ["8-11"]
     with pytest.raises(MaskError, match="no node with OS number 7"):
         plan(other, mask="node:#7")
-
-
-BOOKS = with_level(
-    with_level(make_machine(Shape(cores=16)), Level.BOOK, ["0-3", "4-7", "8-11", "12-15"]),
-    Level.DRAWER,
-    ["0-7", "8-15"],
-).replace(arch="s390x")

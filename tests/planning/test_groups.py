@@ -9,24 +9,19 @@ from hypothesis import strategies as st
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import OmpbindError, PlanError
 from ompbind.machine.devices import DeviceKind
-from ompbind.machine.model import CoreKind, Level
+from ompbind.machine.model import Level
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import JobCpus, Request, Sharing
 from ompbind.workers.placed import make_environment
-from tests.machines import Shape, make_machine
+from tests.machines import Shape, make_kinds, make_machine
 from tests.planning.devices.gpus import make_nvidia_gpus
 from tests.planning.test_promises import machines
 
 DUAL = make_machine(Shape(packages=2, cores=8, smt=2))  # CPUs 0-15, siblings 16-31
-HYBRID = DUAL.replace(
-    kinds=tuple(
-        CoreKind(name=name, cpus=CpuSet.from_list(cpus), strength=strength, source="type")
-        for name, cpus, strength in (("performance", "0-3,16-19", 1024), ("efficiency", "4-15,20-31", 500))
-    )
-)
+HYBRID = DUAL.replace(kinds=make_kinds(*map(CpuSet.from_list, ("0-3,16-19", "4-15,20-31"))))
 GPU = (DeviceKind.GPU,)
 WITH_GPUS = DUAL.replace(devices=make_nvidia_gpus())  # four
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from ompbind.cpuset import CpuSet, union
+from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError, RequestError
-from ompbind.machine.model import Level, make_domains
+from ompbind.machine.model import Level
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
-from tests.machines import Shape, make_machine
+from tests.machines import Shape, make_machine, with_domains
 
 DUAL = Shape(packages=2, cores=4, smt=2)  # CPUs 0-7, siblings 8-15
 ROBIN = Shape(packages=2, cores=4, smt=2, numbering="round-robin")  # even CPUs in package 0
@@ -70,24 +70,11 @@ def test_reserved_cores_are_whole_cores(options, expected, reserved):
     assert all(rank.threads == len(rank.cpus) or options.get("threads") for rank in made.placements)
 
 
-def make_irregular(cores, nodes=(), **changes):
-    """A machine with these CPUs of each core, and NUMA nodes of some of them."""
-    cores = [CpuSet.from_list(text) for text in cores]
-    online = union(cores)
-    parts = {Level.CORE: [(None, cpus) for cpus in cores]}
-    if nodes:
-        parts[Level.NODE] = [(i, CpuSet.from_list(text)) for i, text in enumerate(nodes)]
-    domains = make_domains(online, parts)
-    return make_machine(Shape(cores=1)).replace(
-        domains=domains, nodes=(), online=online, allowed=online, **changes
-    )
-
-
 def test_ranks_share_smt_cores_only_if_necessary_and_cores_without_a_node_can_be_reserved_too():
-    machine = make_irregular(["0-1", "2-3", "4", "5"])
+    machine = with_domains(make_machine(Shape(cores=6)), {Level.CORE: ["0-1", "2-3", "4", "5"]})
     assert lists(plan(None, machine=machine, ranks=5)) == ["0", "1", "2", "4", "5"]
     assert lists(plan(None, machine=machine, ranks=5, smt="all")) == ["0", "1", "2-3", "4", "5"]
-    machine = make_irregular(map(str, range(8)), ["0-3"])
+    machine = with_domains(make_machine(Shape(cores=8)), {Level.NODE: ["0-3"]})
     assert len(plan(None, machine=machine, ranks=1, reserve_total=5).reserved) == 5
 
 
@@ -192,8 +179,8 @@ def test_threads_of_ranks_are_bound_on_isolated_cpus_or_a_warning_says_so(mask, 
     (["0,2", "4,6", "8,10"], "1,3,5,7,9,11", "0,4,8"),
 ])  # fmt: skip
 def test_threads_of_power_are_counted_although_some_are_offline(cores, offline, expected):
-    machine = make_irregular(cores, arch="ppc64le", offline=CpuSet.from_list(offline))
-    assert lists(plan(None, machine)) == [expected]
+    machine = make_machine(Shape(cores=24), arch="ppc64le", offline=CpuSet.from_list(offline))
+    assert lists(plan(None, with_domains(machine, {Level.CORE: cores}))) == [expected]
 
 
 @pytest.mark.parametrize(("mask", "options", "is_noted"), [

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from ompbind.commands.environment import make_thread_variables
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MaskError, PlanError
-from ompbind.machine.model import CoreKind
 from ompbind.masks.mask import SELECTABLE, parse_mask
 from ompbind.openmp.binding import TEXT_LIMIT, Bind, ProcBind
 from ompbind.openmp.variables import MASK_COUNTS, OVERRIDING_VARIABLES, PROCESS_COUNTS, THREAD_COUNTS
@@ -21,7 +20,7 @@ from ompbind.planning.strategies import STRATEGIES
 from ompbind.programs.command import Workload
 from ompbind.report.export import render_mask
 from tests.long import examples
-from tests.machines import Shape, make_machine
+from tests.machines import Shape, make_kinds, make_machine
 
 shapes = st.builds(
     Shape, packages=st.integers(1, 4), nodes=st.integers(1, 2), l3s=st.integers(1, 2),
@@ -37,15 +36,11 @@ def machines(draw):
     some = st.sets(st.sampled_from(list(machine.online)), min_size=1).map(CpuSet)
     performance = union(machine.table.cores[: draw(st.integers(1, len(machine.table.cores)))])
     efficiency = machine.online - performance
-    kinds = tuple(
-        CoreKind(name=name, cpus=cpus, strength=strength, source="type")
-        for name, cpus, strength in (("performance", performance, 1024), ("efficiency", efficiency, 500))
-    )
     some_nodes = st.sets(st.sampled_from([node.number for node in machine.nodes]), min_size=1).map(CpuSet)
     return machine.replace(
         memory_allowed=draw(st.none() | some_nodes),
         allowed=draw(st.just(machine.online) | some),
-        kinds=draw(st.just(()) | st.just(kinds if efficiency else ())),
+        kinds=draw(st.just(()) | st.just(make_kinds(performance, efficiency) if efficiency else ())),
         isolated=draw(st.just(CpuSet()) | some),
         quota=draw(st.sampled_from([None, None, 0.5, 2.0, 7.5])),
     )

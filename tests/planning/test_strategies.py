@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import PlanError
-from ompbind.machine.model import KIND, CoreKind, Level, make_domains
+from ompbind.machine.model import KIND, Level
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.placing import PRIORITY, Cores
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.planning.sized import RequestedCores
 from ompbind.planning.strategies import STRATEGIES, balanced
-from tests.machines import Shape, make_machine
-from tests.planning.test_faults_of_others import BOOKS, renumbered, with_level
+from tests.machines import Shape, make_kinds, make_machine, with_domains
+from tests.planning.test_faults_of_others import renumbered
 from tests.toys import run_with
 
 compact, spread = STRATEGIES["compact"].divide, STRATEGIES["spread"].divide
@@ -25,23 +25,24 @@ LEVELS = (Level.PACKAGE, Level.NODE, Level.L3, Level.L2)
 """The levels of the machines for these tests, each inside the level before it."""
 
 
-def make_nested(cores, boundaries, kinds=()):
-    """Return single-CPU cores; `boundaries` are the first cores of domains, for each level.
+def make_nested(cores, boundaries, fast=0):
+    """Single-CPU cores, the first ones fast; `boundaries` are first cores of domains, for each level.
 
     A boundary of a level is also one of all levels after it.
     """
-    online, starts, parts = CpuSet(range(cores)), {0}, {}
+    starts, parts = {0}, {}
     for level, more in zip(LEVELS, boundaries, strict=True):
         starts |= {start for start in more if 0 < start < cores}
-        ranges = pairwise([*sorted(starts), cores])
-        parts[level] = [(number, CpuSet(range(*cores_of))) for number, cores_of in enumerate(ranges)]
-    domains = make_domains(online, parts)
-    machine = make_machine(Shape(cores=cores)).replace(domains=domains, nodes=(), kinds=kinds)
-    return cores_of(machine)
+        parts[level] = [f"{start}-{stop - 1}" for start, stop in pairwise([*sorted(starts), cores])]
+    return cores_of(with_domains(make_machine(Shape(cores=cores)), parts, kinds=kinds_of(fast, cores)))
 
 
 def cores_of(machine):
     return Cores(table=machine.table, rows=tuple(range(len(machine.table.cores))), distances={})
+
+
+def kinds_of(fast, cores):
+    return make_kinds(CpuSet(range(fast)), CpuSet(range(fast, cores))) if fast else ()
 
 
 def regular(**sizes):
@@ -189,15 +190,6 @@ def test_ranks_get_whole_domains_or_equal_parts_of_one(cores, name, requests_cor
         assert not shares or max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
-def make_kinds(performance, cores):
-    """Core kinds: the first `performance` cores, and the rest."""
-    ranges = (("performance", range(performance), 1024), ("efficiency", range(performance, cores), 600))
-    return tuple(
-        CoreKind(name=name, cpus=CpuSet(cpus), strength=strength, source="type")
-        for name, cpus, strength in ranges
-    )
-
-
 @pytest.mark.parametrize(("name", "cores", "ranks", "requested", "expected"), [
     # one service core: in the node of its rank
     ("balanced", regular(nodes=2, cores=6), 2, (4, 1), "0-4 6-10"),
@@ -214,11 +206,11 @@ def make_kinds(performance, cores):
     # fewer ranks cross boundaries, although one of them is in three nodes
     ("balanced", make_nested(10, ({3, 8}, {3, 4, 5, 9}, {}, {})), 3, None, "0-2 3-6 7-9"),
     # a boundary counts beside a cache that could hold the whole rank
-    ("compact", make_nested(7, ({}, {}, {}, {1, 3}), make_kinds(1, 7)), 1, (4, 0), "3-6"),
+    ("compact", make_nested(7, ({}, {}, {}, {1, 3}), 1), 1, (4, 0), "3-6"),
     # although only the efficiency cores share caches
-    ("compact", make_nested(8, ({}, {}, {}, {1, 2, 3, 4}), make_kinds(4, 8)), 1, (2, 0), "0-1"),
+    ("compact", make_nested(8, ({}, {}, {}, {1, 2, 3, 4}), 4), 1, (2, 0), "0-1"),
     # domains count more than kinds of cores
-    ("balanced", make_nested(4, ({}, {2}, {}, {}), make_kinds(3, 4)), 2, (2, 0), "0-1 2-3"),
+    ("balanced", make_nested(4, ({}, {2}, {}, {}), 3), 2, (2, 0), "0-1 2-3"),
     ("spread", make_nested(8, ({2}, {4, 6}, {}, {})), 4, (1, 0), "0 2 4 6"),
     ("nodes", make_nested(9, ({}, {6}, {}, {})), 4, None, "0-1 2-3 4-5 6-8"),
 ])  # fmt: skip
@@ -228,39 +220,32 @@ def test_ranks_get(name, cores, ranks, requested, expected):
     assert [str(CpuSet(share)) for share in shares] == expected.split()
 
 
-INTERLEAVED = {Level.PACKAGE: [[0, 1, 4, 5], [2, 3, 6, 7]], Level.L3: [[0, 1, 2, 3], [4, 5, 6, 7]]}
-
-
-def plan_odd(parts, **request):
-    """A plan on a machine with these domains and a core for each CPU."""
-    cores = 1 + max(max(cpus) for sets in parts.values() for cpus in sets)
-    named = {level: [(i, CpuSet(cpus)) for i, cpus in enumerate(sets)] for level, sets in parts.items()}
-    named[Level.CORE] = [(None, CpuSet([core])) for core in range(cores)]
-    machine = make_machine(Shape(cores=cores))
-    machine = machine.replace(domains=make_domains(machine.online, named), nodes=())
-    return make_plan(machine, Request(**request))
+INTERLEAVED = {Level.PACKAGE: ["0-1,4-5", "2-3,6-7"], Level.L3: ["0-3", "4-7"]}
 
 
 @pytest.mark.parametrize(("parts", "options", "expected"), [
     # cores that are in no domain
-    ({Level.NODE: [[0, 1]], Level.PACKAGE: [[0, 1, 2, 3]]}, {"ranks": 2, "strategy": "nodes"}, "0 1"),
+    ({Level.NODE: ["0-1"], Level.PACKAGE: ["0-3"]}, {"ranks": 2, "strategy": "nodes"}, "0 1"),
     # two L3s with interleaved cores, as odd firmware reports them
     (INTERLEAVED, {"strategy": "l3"}, "0-3 4-7"), (INTERLEAVED, {"strategy": "packages"}, "0-1,4-5 2-3,6-7"),
     # nodes that contain packages
-    ({Level.PACKAGE: [[0, 2], [1], [3]], Level.NODE: [[0, 2], [1, 3]]}, {"strategy": "nodes"}, "0,2 1,3"),
+    ({Level.PACKAGE: ["0,2", "1", "3"], Level.NODE: ["0,2", "1,3"]}, {"strategy": "nodes"}, "0,2 1,3"),
 ])  # fmt: skip
 def test_domains_of_odd_firmware(parts, options, expected):
-    made = plan_odd(parts, **{"ranks": None, **options})
+    machine = with_domains(make_machine(Shape(cores=8 if parts is INTERLEAVED else 4)), parts)
+    made = make_plan(machine, Request(**{"ranks": None, **options}))
     assert [str(placement.cpuset) for placement in made.placements] == expected.split()
     if "ranks" in options:
         with pytest.raises(PlanError, match="3 ranks do not fit on 2 CPUs"):
-            plan_odd(parts, **{**options, "ranks": 3})
+            make_plan(machine, made.request.replace(ranks=3))
 
 
 SNC = make_machine(Shape(packages=2, nodes=2, cores=4))  # four nodes of four CPUs, two in each package
-PACKAGES = with_level(make_machine(Shape(cores=8)), Level.PACKAGE, ["0-3", "4-7"])  # in one node
+PACKAGES = with_domains(make_machine(Shape(cores=8)), {Level.PACKAGE: ["0-3", "4-7"]})  # in one node
 FLAT = PACKAGES.replace(nodes=(), domains=tuple(d for d in PACKAGES.domains if d.level is not Level.NODE))
-CLUSTERS = PACKAGES.replace(kinds=make_kinds(4, 8))  # as Linux on Arm without ACPI shows a big.LITTLE chip
+FOURS = {Level.BOOK: ["0-3", "4-7", "8-11", "12-15"], Level.DRAWER: ["0-7", "8-15"]}
+BOOKS = with_domains(make_machine(Shape(cores=16)), FOURS, arch="s390x")
+CLUSTERS = PACKAGES.replace(kinds=kinds_of(4, 8))  # as Linux on Arm without ACPI shows a big.LITTLE chip
 
 
 @pytest.mark.parametrize(("machine", "options", "expected"), [

@@ -156,8 +156,7 @@ def python(tmp_path):
 
 
 SCRIPTS = {
-    "tool": "#!{python}\nimport torch\n",
-    "quoted": "#!/bin/sh\n'''exec' '{python}' \"$0\" \"$@\"\n' '''\n",
+    "tool": "#!{python}\nimport torch\n", "quoted": "#!/bin/sh\n'''exec' '{python}' \"$0\" \"$@\"\n' '''\n",
     "beside": "#!/bin/sh\n'''exec' \"$(CDPATH= cd -- \"$(dirname -- \"$0\")\" && echo \"$PWD\")\""
     "/venv/bin/python3.12 \"$0\"\n",  # a relocatable environment
     "by_env": "#!/usr/bin/env python3.12\n",
@@ -298,16 +297,12 @@ def test_random_bytes_and_truncated_files_are_no_error(file, data, marked, lengt
 
 
 @pytest.mark.parametrize(("word", "hint"), [
-    ("cd /tmp", "use --chdir DIR"),
-    ("NAMES=a b", "--env 'NAMES=a b'"),
+    ("cd /tmp", "use --chdir DIR"), ("NAMES=a b", "--env 'NAMES=a b'"),
     ("PORT=8000 sleep 1", "--env PORT=8000 -- sleep 1"),
     ("sleep 1", "without quotes around all of it: -- sleep 1"),
-    ("sleep 1 && date", "-- sh -c 'sleep 1 && date'"),
-    ("sleep 1\ndate", "-- sh -c '...'"),
-    ("--mask=0|1", "options of ompbind before --"),
-    ("source env.sh", "use sh -c 'source ...'"),
-    ("file", "write ./file"),
-    ("{directory}/none", "there is no such file"),
+    ("sleep 1 && date", "-- sh -c 'sleep 1 && date'"), ("sleep 1\ndate", "-- sh -c '...'"),
+    ("--mask=0|1", "options of ompbind before --"), ("source env.sh", "use sh -c 'source ...'"),
+    ("file", "write ./file"), ("{directory}/none", "there is no such file"),
 ])  # fmt: skip
 def test_a_command_that_is_not_found_has_a_hint(tmp_path, monkeypatch, word, hint):
     put(tmp_path / "sleep", "#!/bin/sh\n")

@@ -27,16 +27,12 @@ def app(tmp_path):
 
 
 @pytest.mark.parametrize(("line", "expected"), [
-    ("taskset -c 0-3 {app} x", FOUR),
-    ("taskset 0xf {app}", FOUR),
-    ("numactl -C 0-3 {app}", FOUR),
+    ("taskset -c 0-3 {app} x", FOUR), ("taskset 0xf {app}", FOUR), ("numactl -C 0-3 {app}", FOUR),
     ("numactl --physcpubind=+0-3 {app}", UNKNOWN),
     ("numactl --cpunodebind=0 --membind=0 {app}", {**NODE, "sets_memory": True}),
-    ("numactl --localalloc {app}", {"sets_memory": True}),
-    ("hwloc-bind core:0 -- {app}", UNKNOWN),
+    ("numactl --localalloc {app}", {"sets_memory": True}), ("hwloc-bind core:0 -- {app}", UNKNOWN),
     ("hwloc-bind --membind node:0 -- {app}", {"sets_memory": True}),
-    ("env -i A=1 {app}", {**CLEARS, "assigned": (("A", "1"),)}),
-    ("env - {app} B=1", CLEARS),
+    ("env -i A=1 {app}", {**CLEARS, "assigned": (("A", "1"),)}), ("env - {app} B=1", CLEARS),
     ("env -u A --unset=B C=1 D= {app}", {"removed": ("A", "B"), "assigned": (("C", "1"), ("D", ""))}),
     ("env -S A=1 {app}", {"assigned": (("A", "1"),)}),
     ("perf stat -o out {app} x", {}),  # there is also a program named `stat`

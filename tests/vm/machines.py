@@ -46,21 +46,17 @@ MACHINES = {
     "dual": Vm(
         ("--topology", DUAL),
         placed={
-            "-n 2": "0,2,4,6|8,10,12,14",
-            "-n 4 --bind thread --reserve 1": "0|4|8|12",
+            "-n 2": "0,2,4,6|8,10,12,14", "-n 4 --bind thread --reserve 1": "0|4|8|12",
             "-n 16": "0|1|2|3|4|5|6|7|8|9|10|11|12|13|14|15",
-            "-n auto -s nodes --smt all --bind core": "0-7|8-15",
-            "-n 2 -m 5,1|node:1": "5,1|8-15",
-            "-n 2 -s compact -t 2 --sibling last": "1,3|5,7",
-            "-n 3 -c 2 --smt all": "0-3|4-7|8-11",
+            "-n auto -s nodes --smt all --bind core": "0-7|8-15", "-n 2 -m 5,1|node:1": "5,1|8-15",
+            "-n 2 -s compact -t 2 --sibling last": "1,3|5,7", "-n 3 -c 2 --smt all": "0-3|4-7|8-11",
         },
         refused={
             "-m 16": "CPU 16 does not exist",
             "-n 2 --memory weighted --strict": "no weighted interleave, which needs Linux 6.9",  # it has 6.1
         },
         memory_policies={
-            "-n 2": "default|default",
-            "-n 2 --memory weighted": "default|default",
+            "-n 2": "default|default", "-n 2 --memory weighted": "default|default",
             "-n 2 --memory bind": "bind:0|bind:1",
             "-n 3 --memory preferred": "prefer:0|prefer (many):0-1|prefer:1",
             "-n 3 --memory bind --strict": "bind:0|bind:0-1|bind:1",
@@ -92,8 +88,7 @@ MACHINES = {
     "hbm": Vm(
         ("--topology", "snc4hbm"),
         placed={
-            "-n 2": "0-7|8-15",
-            "-n auto -s nodes --smt all": "0-3,16-19|4-7,20-23|8-11,24-27|12-15,28-31",
+            "-n 2": "0-7|8-15", "-n auto -s nodes --smt all": "0-3,16-19|4-7,20-23|8-11,24-27|12-15,28-31",
             "-n auto -s l3 --sibling last": "16-23|24-31",
         },
         memory_policies={
@@ -118,23 +113,18 @@ MACHINES = {
     "mems": Vm(
         ("--topology", DUAL, "--cgroup", "cpuset.cpus=0-15;cpuset.mems=1"),
         placed={
-            "-n 2 -c 2": "8,10|12,14",
-            "-n 2": "0,2,4,6|8,10,12,14",
-            "-n 3 -s compact -t 2": "0,2|8,10|12,14",
+            "-n 2 -c 2": "8,10|12,14", "-n 2": "0,2,4,6|8,10,12,14", "-n 3 -s compact -t 2": "0,2|8,10|12,14",
         },
         memory_policies={
-            "-n 2 --memory bind": "bind:1|bind:1",
-            "-n 2 --memory interleave": "interleave:1|interleave:1",
+            "-n 2 --memory bind": "bind:1|bind:1", "-n 2 --memory interleave": "interleave:1|interleave:1",
             "numactl --membind=1 : -n 2": "bind:1|bind:1",
         },
     ),
     "isolated": Vm(
         ("--topology", DUAL, "--append", "isolcpus=3 nohz_full=3,13"),
         placed={
-            "-n 1 --smt all": "0-1,4-11,14-15",
-            "-n 2 -m 3|12-13": "3|12-13",
-            "taskset -c 0-15 : -n 2 --smt all": "0-1,4-7|8-11,14-15",
-            "taskset -c 0-15 : -m 2-3": "2-3",
+            "-n 1 --smt all": "0-1,4-11,14-15", "-n 2 -m 3|12-13": "3|12-13",
+            "taskset -c 0-15 : -n 2 --smt all": "0-1,4-7|8-11,14-15", "taskset -c 0-15 : -m 2-3": "2-3",
         },
         refused={"taskset -c 0-1 : -m 3": "CPU 3 is not allowed"},
     ),
@@ -146,7 +136,7 @@ MACHINES = {
             "-n 2 -m die:1|die:0": "4-7,12-15|0-3,8-11",
         },
     ),
-}
+}  # fmt: skip
 
 
 def make_task(name):

@@ -7,7 +7,7 @@ from ompbind.errors import OmpbindError, PlanError, RequestError
 from ompbind.machine.devices import Device, DeviceKind, number_devices
 from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.metrics import measure_plan
-from tests.machines import Shape, make_machine
+from tests.machines import Shape, make_machine, with_distances
 from tests.planning.test_planner import plan_on as plan
 from tests.recordings import ANSWERS, NO_RECORDINGS, read_with_devices
 
@@ -109,12 +109,7 @@ def test_too_few_cores_near_a_device_widen_to_the_package_and_a_note_names_the_r
 
 
 DISTANCES = ((10, 12, 32, 32), (12, 10, 32, 32), (32, 32, 10, 12), (32, 32, 12, 10))
-
-
-def with_distances(machine, distances=DISTANCES):
-    """The machine with nodes that are nearer within a package."""
-    pairs = zip(machine.nodes, distances, strict=True)
-    return machine.replace(nodes=tuple(node.replace(distances=row) for node, row in pairs))
+"""Nodes are nearer within a package."""
 
 
 @pytest.mark.parametrize(("allowed", "expected"), [
@@ -122,7 +117,7 @@ def with_distances(machine, distances=DISTANCES):
     ("8-15,24-31", "gpu:0 12-13; gpu:1 8-9; gpu:2 10-11; gpu:3 14-15"),
 ])  # fmt: skip
 def test_nearest_node_if_no_near_cpu_is_allowed(allowed, expected):
-    machine = with_distances(machine_with(*FOUR, allowed=CpuSet.from_list(allowed)))
+    machine = with_distances(machine_with(*FOUR, allowed=CpuSet.from_list(allowed)), DISTANCES)
     made = plan(machine, ranks=4, devices=GPU)
     assert rows(made) == expected
     assert {note.code for note in made.notes if note.warning} == {"device-far"}
@@ -177,7 +172,7 @@ NICS = (
     (NICS[2:], {"ranks": 1, "devices": NIC}, "nic:0 0-3"),  # no other has RDMA
 ])  # fmt: skip
 def test_nearest_interfaces_for_rdma(devices, options, expected):
-    assert rows(plan(with_distances(machine_with(*devices)), **options)) == expected
+    assert rows(plan(with_distances(machine_with(*devices), DISTANCES), **options)) == expected
 
 
 def test_a_rank_gets_no_interface_farther_than_its_nearest():
@@ -185,7 +180,7 @@ def test_a_rank_gets_no_interface_farther_than_its_nearest():
     nics = [
         device(f"1{i}:00.0", cpus, DeviceKind.NIC) for i, cpus in enumerate(("0-3", "0-3", "0-3", "8-11"))
     ]
-    machine = with_distances(machine_with(*make_gpus("0-3", "8-11"), *nics))
+    machine = with_distances(machine_with(*make_gpus("0-3", "8-11"), *nics), DISTANCES)
     assert rows(plan(machine, ranks=2, devices=BOTH)) == "gpu:0,nic:0,nic:1 0-3; gpu:1,nic:3 8-11"
     one_each = plan(machine, ranks=2, devices=BOTH, devices_per_rank=1)
     assert [len(placement.devices) for placement in one_each.placements] == [2, 2]
@@ -273,7 +268,7 @@ def test_too_few_devices_say_which_are_not_visible_and_why():
 
 
 def test_distances_from_devices_are_measured_and_kinds_that_ranks_cannot_get_are_refused():
-    made = plan(with_distances(machine_with(*FOUR)), ranks=3, devices=GPU)
+    made = plan(with_distances(machine_with(*FOUR), DISTANCES), ranks=3, devices=GPU)
     assert measure_plan(made).device_distances == (12, 10, 10)
     for devices in ("gpu", ("gpu", "display")):
         with pytest.raises(RequestError, match="names no devices that ranks can get"):

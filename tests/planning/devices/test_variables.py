@@ -4,11 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.commands.environment import (
-    RunSpec,
-    make_local_identities,
-    make_variables,
-)
+from ompbind.commands.environment import RunSpec, make_local_identities, make_variables
 from ompbind.commands.rank_command import make_unbound_commands
 from ompbind.planning.devices.visible import VENDOR_VARIABLES, find_visible_devices
 from ompbind.planning.notes import explain
