@@ -47,16 +47,13 @@ def judge(*samples):
     return judge_load(FINE, streak)
 
 
-def test_more_runnable_threads_than_cpus_in_their_masks_compete():
-    for threads, mask, number in (
-        ("R0-1*2 S0-1", None, 0),
-        ("R0*2", "0", 2),
-        ("R0*2 R1*2", "0-1", 4),
-        ("R0*5 S0-3*10", "0", 5),
-        ("R2*3 D2*4 T2", "2", 3),
-    ):
-        found = find_competitors(None, LoadSample(at_s=0, processes=(server(threads),)))
-        assert (found and str(found.cpus), len(found.threads) if found else 0) == (mask, number)
+@pytest.mark.parametrize(("threads", "mask", "number"), [
+    ("R0-1*2 S0-1", None, 0), ("R0*2", "0", 2), ("R0*2 R1*2", "0-1", 4), ("R0*5 S0-3*10", "0", 5),
+    ("R2*3 D2*4 T2", "2", 3),
+])  # fmt: skip
+def test_more_runnable_threads_than_cpus_in_their_masks_compete(threads, mask, number):
+    found = find_competitors(None, LoadSample(at_s=0, processes=(server(threads),)))
+    assert (found and str(found.cpus), len(found.threads) if found else 0) == (mask, number)
 
 
 @pytest.mark.parametrize(("times", "runnable"), [
@@ -137,10 +134,8 @@ def throttled(cgroup="a", periods=5, throttled_periods=3, throttled_s=0.25):
     ([], []), ([throttled(throttled_periods=0)] * 3, []),
     ([throttled()] * 2, ["ranks 0-1 of run job in 3 of 5 periods (0.25 s"]),
     ([throttled()] * 3, ["ranks 0-1 of run job and process 20 (other) in 3 of 5 periods"]),
-    (
-        [throttled(), throttled(throttled_periods=0), throttled("b", periods=9)],
-        ["throttled rank 0 of run job in 3 of 5", "throttled process 20 (other) in 3 of 9"],
-    ),
+    ([throttled(), throttled(throttled_periods=0), throttled("b", periods=9)],
+     ["throttled rank 0 of run job in 3 of 5", "throttled process 20 (other) in 3 of 9"]),
 ])  # fmt: skip
 def test_each_throttled_cgroup_has_one_warning(measured, issues):
     ranks = rank(0, "0-1", pid=12), rank(1, "2-3", pid=13)
@@ -185,11 +180,10 @@ def test_processes_on_fewer_cpus_than_they_could_use(users, severity, text):
     assert text in "".join(issue.text for issue in issues)
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "used_s", "busy"),
-    [("R", "R", 0.0, 1), ("S", "R", 0.02, 0), ("S", "S", 0.03, 1), ("R", "S", 0.0, 0), ("", "R", 0.0, 1),
-     ("", "S", 9.0, 0)],
-)  # fmt: skip
+@pytest.mark.parametrize(("before", "now", "used_s", "busy"), [
+    ("R", "R", 0.0, 1), ("S", "R", 0.02, 0), ("S", "S", 0.03, 1), ("R", "S", 0.0, 0), ("", "R", 0.0, 1),
+    ("", "S", 9.0, 0),
+])  # fmt: skip
 def test_threads_that_wait_for_work_are_not_busy(before, now, used_s, busy):
     read = process("0", pid=5)
     first, second = (

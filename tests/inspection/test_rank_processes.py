@@ -12,8 +12,8 @@ from tests.inspection.test_judge import ONE_EACH, TORCH, cpus, process
 
 RANKS = ((0, cpus("0-1")), (1, cpus("2-3")))
 RUN = LiveRun(run_id="job", pid=10, uid=1, started=1, ranks=RANKS, claimed=cpus("0-3"), bind="rank")
-FOREGROUND = process("0-3", pid=10, name="ompbind")
-OWN = [FOREGROUND, process("0-3", pid=11, parent=10, name=SUPERVISOR_NAME)]
+HIDDEN = ("libraries", "environment")
+OWN = [process("0-3", pid=10, name="ompbind"), process("0-3", pid=11, parent=10, name=SUPERVISOR_NAME)]
 
 
 def rank(number, masks, *libraries, pid, parent=11, name="python", **env):
@@ -76,11 +76,8 @@ def test_the_mode_of_the_run_has_precedence_over_variables_that_the_command_chan
 
 
 def test_ranks_of_other_users_are_found_by_their_cpus():
-    hidden = [
-        process("2*2 3", pid=13, parent=11, unreadable=("libraries", "environment")),
-        process("0-1", pid=12, parent=11, unreadable=("libraries", "environment")),
-        process("0", pid=14, parent=12, unreadable=("libraries", "environment")),
-    ]
+    rows = (("2*2 3", 13, 11), ("0-1", 12, 11), ("0", 14, 12))
+    hidden = [process(masks, pid=pid, parent=parent, unreadable=HIDDEN) for masks, pid, parent in rows]
     found = inspect(*OWN, *hidden)
     assert [(group.run_id, group.rank) for group in found.groups] == [("job", 0), ("job", 1)]
     assert str(found.groups[1].expected.cpus) == "2-3"
@@ -89,35 +86,29 @@ def test_ranks_of_other_users_are_found_by_their_cpus():
     assert {group.rank for group in inspect(*OWN, *hidden, runs=(shared,)).groups} == {None}
 
 
-@pytest.mark.parametrize(
-    ("mode", "masks", "severity"),
-    [("rank", "0-3*4", "ok"), ("none", "0-3 0*2", "note"), ("thread", "0-3 1 2 3", "ok"),
-     ("thread", "0-3 1*3", "error"), ("core", "0-3*2 2-3", "ok"), ("exact", "3 0 1 2", "ok"),
-     ("exact", "3*3 0", "error"), ("", "0-3*2", "ok")],
-)  # fmt: skip
+@pytest.mark.parametrize(("mode", "masks", "severity"), [
+    ("rank", "0-3*4", "ok"), ("none", "0-3 0*2", "note"), ("thread", "0-3 1 2 3", "ok"),
+    ("thread", "0-3 1*3", "error"), ("core", "0-3*2 2-3", "ok"), ("exact", "3 0 1 2", "ok"),
+    ("exact", "3*3 0", "error"), ("", "0-3*2", "ok"),
+])  # fmt: skip
 def test_ranks_of_other_users_are_compared_with_the_mode_of_their_run(mode, masks, severity):
     run = RUN.replace(bind=mode, ranks=((0, cpus("0-3")),))
-    hidden = process(masks, pid=12, parent=11, unreadable=("libraries", "environment"))
+    hidden = process(masks, pid=12, parent=11, unreadable=HIDDEN)
     (group,) = inspect(*OWN, hidden, runs=(run,)).groups
     assert (str(group.verdict.severity), str(group.expected.cpus)) == (severity, "0-3"), group.verdict.text
 
 
 def test_ranks_allowed_on_cpus_of_other_ranks_are_a_shared_issue():
-    planned = {"OMPBIND_CPUS": "0-3"}
-    for masks, more, texts in (
-        (("0-1", "0-3"), {}, ["ranks 0 and 1 are both allowed on CPUs 0-1, contrary to the plan"]),
-        (("0-1", "0-2"), {}, ["ranks 0 and 1 are both allowed on CPUs 0-1, contrary to the plan"]),
-        (("0-3", "0-3"), planned, []),
-    ):
+    text = "ranks 0 and 1 are both allowed on CPUs 0-1, contrary to the plan"
+    for masks, more, texts in ((("0-1", "0-2"), {}, [text]), (("0-3", "0-3"), {"OMPBIND_CPUS": "0-3"}, [])):
         found = inspect(*OWN, *(rank(i, mask, pid=12 + i, **more) for i, mask in enumerate(masks)))
         assert [issue.text for issue in found.shared_issues] == texts
         assert (found.severity is Severity.OK) == (not texts)
 
 
 def test_names_are_cleaned_for_terminals_and_an_empty_inspection_is_rendered():
-    evil = process("0-1", pid=5, name="a\x1b[2Jb").replace(
-        command=("\x1b]0;x\x07", "b"), unreadable=("environment",)
-    )
+    evil = process("0-1", pid=5, name="a\x1b[2Jb", unreadable=("environment",))
+    evil = evil.replace(command=("\x1b]0;x\x07", "b"))
     text = render_inspection(inspect(evil))
     assert "\x1b" not in text
     assert "environment: not readable" in text

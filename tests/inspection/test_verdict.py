@@ -72,15 +72,11 @@ UNSEEN = (RankVerification(rank=0), RankVerification(rank=1, hidden=True))
 UNCONFIRMED = ((0, issue("outside")), (1, issue("outside").replace(threads=4)))
 
 
-def disturbed(cpus, used_s, span_s=10.0):
-    return OthersLoad(cpus=CpuSet.from_list(cpus), used_s=used_s, span_s=span_s)
-
-
+LOADS = ("0-1", 5.0, 10.0), ("0-1", 5.0, 10.0), ("2", 20.0, 20.0), ("3", 0.1, 10.0)
+LOADS = [OthersLoad(cpus=CPUS(cpus), used_s=used_s, span_s=span_s) for cpus, used_s, span_s in LOADS]
 DISTURBED = make_verified(*[GOOD] * 4, ended=True)
-LOADS = (disturbed("0-1", 5.0), disturbed("0-1", 5.0), disturbed("2", 20.0, 20.0), disturbed("3", 0.1))
-DISTURBED = DISTURBED.replace(
-    ranks=tuple(rank.replace(others=load) for rank, load in zip(DISTURBED.ranks, LOADS, strict=True))
-)
+pairs = zip(DISTURBED.ranks, LOADS, strict=True)
+DISTURBED = DISTURBED.replace(ranks=tuple(rank.replace(others=load) for rank, load in pairs))
 RUNTIMES = GOOD.replace(runtimes=("libgomp", "libiomp5")), GOOD.replace(runtimes=("libgomp",))
 
 

@@ -12,7 +12,7 @@ from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
 from ompbind.planning.strategies import STRATEGIES
 from tests.machines import Shape, make_machine
-from tests.planning.test_planner import lists
+from tests.planning.test_planner import lists, notes
 
 DUAL = Shape(packages=2, cores=4, smt=2)  # CPUs 0-7, siblings 8-15; two nodes
 
@@ -27,10 +27,6 @@ def plan(sharing, *runs, machine=None, **options):
     mask = options.pop("mask", None)
     request = Request(mask=parse_mask(mask) if mask else None, sharing=Sharing(sharing), **options)
     return make_plan((machine or make_machine(DUAL)).replace(source="live"), request, runs)
-
-
-def notes(made):
-    return {note.code: note.text for note in made.notes}
 
 
 @pytest.mark.parametrize(("claimed", "options", "expected"), [

@@ -11,12 +11,8 @@ from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.planning.metrics import measure, measure_plan
 from ompbind.planning.request import MemoryMode
 from tests.machines import Shape, make_kinds, make_machine
-from tests.planning.test_planner import DUAL, SNC, plan
+from tests.planning.test_planner import DUAL, SNC, notes, plan
 from tests.planning.test_runtime_choice import workload
-
-
-def notes(made):
-    return {note.code: note.text for note in made.notes}
 
 
 @pytest.mark.parametrize(("shape", "options", "expected"), [

@@ -107,14 +107,8 @@ def check_equal_shares(cores, ranks, allocations):
     assert measure(cores, allocations) <= best
     assert sorted(map(len, allocations)) == sorted(map(len, ways[0]))
     assert sorted(core for share in allocations for core in share) == list(cores.rows)
-    assert any(
-        all(
-            ours <= theirs
-            for ours, theirs in zip(widest(cores, allocations), widest(cores, way), strict=True)
-        )
-        for way in ways
-        if measure(cores, way) == best
-    )
+    ours, equal = widest(cores, allocations), [way for way in ways if measure(cores, way) == best]
+    assert any(all(a <= b for a, b in zip(ours, widest(cores, way), strict=True)) for way in equal)
 
 
 def draw_sized(cores, data):

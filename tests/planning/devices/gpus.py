@@ -11,15 +11,9 @@ ROCM_UUIDS = tuple(f"GPU-{digit * 16}" for digit in "456789ab")
 
 def make_gpu(number, vendor=NVIDIA, **fields):
     """A GPU at the PCI bus of a number, near the CPUs of a NUMA node of 4 CPUs."""
-    near = {"node": number, "cpus": CpuSet(range(4 * number, 4 * number + 4))}
-    values = {
-        "address": f"0000:{number + 1:02x}:00.0",
-        "pci_class": "0302",
-        "product": "2330",
-        **near,
-        **fields,
-    }
-    return Device(kind=DeviceKind.GPU, index=number, vendor=vendor, **values)
+    address, near = f"0000:{number + 1:02x}:00.0", CpuSet(range(4 * number, 4 * number + 4))
+    values = {"address": address, "pci_class": "0302", "product": "2330", "node": number, "cpus": near}
+    return Device(kind=DeviceKind.GPU, index=number, vendor=vendor, **{**values, **fields})
 
 
 def make_nvidia_gpus(count=4, *, with_uuids=True, **fields):

@@ -138,10 +138,8 @@ def test_idle_cores_and_devices_are_named_once():
     isolated = machine_with(*FOUR).replace(isolated=CpuSet.from_list("0-3,16-19"))
     assert notes(plan(isolated, **options), "devices-idle")[0].startswith("4 cores idle (CPUs 4-7,20-23)")
     # devices have not decided the CPUs
-    for others in (
-        {"mask": "0-1|8-11"},
-        {"ranks": 1, "outside_ranks": 3, "strategy": "compact", "threads": 1},
-    ):
+    outside = {"ranks": 1, "outside_ranks": 3, "strategy": "compact", "threads": 1}
+    for others in ({"mask": "0-1|8-11"}, outside):
         made = plan(machine_with(*FOUR), **{**options, **others})
         assert notes(made, "idle")
         assert not notes(made, "devices-idle")
@@ -177,9 +175,8 @@ def test_nearest_interfaces_for_rdma(devices, options, expected):
 
 def test_a_rank_gets_no_interface_farther_than_its_nearest():
     """Two ranks and four interfaces: three are near node 0, where the second rank has no GPU."""
-    nics = [
-        device(f"1{i}:00.0", cpus, DeviceKind.NIC) for i, cpus in enumerate(("0-3", "0-3", "0-3", "8-11"))
-    ]
+    near = ("0-3", "0-3", "0-3", "8-11")
+    nics = [device(f"1{i}:00.0", cpus, DeviceKind.NIC) for i, cpus in enumerate(near)]
     machine = with_distances(machine_with(*make_gpus("0-3", "8-11"), *nics), DISTANCES)
     assert rows(plan(machine, ranks=2, devices=BOTH)) == "gpu:0,nic:0,nic:1 0-3; gpu:1,nic:3 8-11"
     one_each = plan(machine, ranks=2, devices=BOTH, devices_per_rank=1)

@@ -79,13 +79,10 @@ def test_warnings_of_gpus_without_words_and_of_variables_of_the_user():
     assert variables(MIXED, one_each(MIXED))[0].keys() == OWN
     gpus, user = make_nvidia_gpus(2), ((CUDA, "0"),)
     assert variables(gpus, one_each(gpus), added=user)[1][CUDA] == "0"
+    overridden = planned(gpus, one_each(gpus), {}, user_variables=user)
     for plan, code, text in (
         (planned(MIXED, one_each(MIXED), {}), "devices-visible", "ranks get no CUDA_VISIBLE_DEVICES"),
-        (
-            planned(gpus, one_each(gpus), {}, user_variables=user),
-            "devices-overridden",
-            f"{CUDA}=0 (from --env",
-        ),
+        (overridden, "devices-overridden", f"{CUDA}=0 (from --env"),
     ):
         (note,) = [note for note in explain(plan) if note.code == code]
         assert note.warning
