@@ -30,7 +30,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from ompbind.cpuset import CpuSet, count
-from ompbind.errors import PlanError
+from ompbind.errors import PlanError, RequestError
 from ompbind.machine.devices import Device
 from ompbind.machine.model import Machine
 from ompbind.planning.devices.locality import (
@@ -63,11 +63,18 @@ def add_devices(draft: Draft) -> None:
     if not main or (request.devices == "auto" and users * each > len(main)):
         return
     draft.request = request = request.replace(ranks=ranks)
+    local_ranks: Sequence[int] = range(ranks)
+    if request.outside_device_ranks:
+        local_ranks, total = request.local_ranks, ranks + request.outside_device_ranks
+        if len(set(local_ranks)) != ranks or not set(local_ranks) <= set(range(total)):
+            raise RequestError(
+                f"local_ranks={local_ranks} does not have {count(ranks, 'number')} below {total}",
+                hint="give each rank in this plan its own local rank among all ranks",
+            )
     devices = _divide(draft.machine, main, request)
     if others:
         nearest = _assign_nearest(draft.machine, others, request, devices)
         devices = [own + near for own, near in zip(devices, nearest, strict=True)]
-    local_ranks = request.local_ranks if request.outside_device_ranks else range(ranks)
     draft.devices = tuple(devices[rank] for rank in local_ranks)
 
 

@@ -203,6 +203,8 @@ def test_virtual_functions_count_if_their_physical_function_is_not_usable():
     ({"ranks": 4, "cores": 5}, "need 20 cores, but 16 are usable", "at most 3 ranks"),
     ({"ranks": 1, "near": ("gpu:4",)}, "--near gpu:4: this machine has no", "gpu:0 (0000:01:00.0)"),
     ({"ranks": 1, "near": ("gpu:0",), "mask": "0-3"}, "names no CPU near gpu:0", "12-15,28-31"),
+    ({"ranks": None, "outside_ranks": 3}, "does not have 4 numbers below 7", "its own local rank"),
+    ({"ranks": 2, "outside_ranks": 1, "local_ranks": (1, 3)}, "have 2 numbers below 3", "its own local rank"),
 ])  # fmt: skip
 def test_refused(options, message, hint):
     with pytest.raises(OmpbindError) as caught:
