@@ -138,7 +138,7 @@ def test_idle_cores_and_devices_are_named_once():
     isolated = machine_with(*FOUR).replace(isolated=CpuSet.from_list("0-3,16-19"))
     assert notes(plan(isolated, **options), "devices-idle")[0].startswith("4 cores idle (CPUs 4-7,20-23)")
     # devices have not decided the CPUs
-    outside = {"ranks": 1, "outside_ranks": 3, "strategy": "compact", "threads": 1}
+    outside = {"ranks": 1, "outside_ranks": 3, "local_ranks": (0,), "strategy": "compact", "threads": 1}
     for others in ({"mask": "0-1|8-11"}, outside):
         made = plan(machine_with(*FOUR), **{**options, **others})
         assert notes(made, "idle")
