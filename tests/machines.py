@@ -14,6 +14,10 @@ def kernel_mask(cpus: CpuSet) -> str:
     return ",".join(f"{cpus.bits >> 32 * word & 0xFFFFFFFF:08x}" for word in reversed(range(words)))
 
 
+def sets(machine: Machine, level: Level) -> list[str]:
+    return [str(domain.cpus) for domain in machine.at(level)]
+
+
 class Shape(Record):
     """A regular machine; counts are per object of the level above, `numbering` is the order of CPU numbers.
 

@@ -1,16 +1,9 @@
-"""Parsing of numa_maps: lines as kernels write them, and the memory of real processes."""
-
-import os
-import subprocess
-import sys
+"""Parsing of numa_maps: lines as kernels write them."""
 
 import pytest
 
 from ompbind.procfs.parsers import MemoryMap, parse_numa_maps, parse_policy
-from ompbind.procfs.reader import read_memory_map
 from tests.tables import rows
-
-MIB = 1 << 20
 
 
 @pytest.mark.parametrize(("line", "policy", "is_own", "nodes"), rows("""
@@ -31,13 +24,11 @@ def test_a_line_is_read(line, policy, is_own, nodes):
     assert (memory.policy, str(dict(memory.nodes))) == (policy if is_own else None, nodes)
 
 
-@pytest.mark.parametrize("text", ["", "7f00", "zz default", "7f00 "])
-def test_malformed_lines_are_skipped(text):
-    assert (parse_policy(text), parse_numa_maps(f"{text}\n")) == (None, MemoryMap(policy=None, nodes=()))
-
-
-def test_mappings_without_a_file_are_summed():
+def test_mappings_without_a_file_are_summed_and_malformed_lines_are_skipped():
+    malformed = ("", "7f00", "zz stack anon=1 N0=1 kernelpagesize_kB=4", "7f00 ")
+    assert [*map(parse_policy, malformed)] == [None] * 4
     memory = parse_numa_maps(
+        "\n".join(malformed) + "\n"
         "1000 bind:1 file=/bin/sh\rmapped=2 N0=2 kernelpagesize_kB=4\n"
         "2000 bind:0 heap anon=1 N1=1 kernelpagesize_kB=4\n"
         "4000 bind:1 anon=3 N0=1 N1=2 kernelpagesize_kB=4\n"
@@ -45,24 +36,3 @@ def test_mappings_without_a_file_are_summed():
         "6000 bind:1 stack anon=1 N1=1 kernelpagesize_kB=4\n"
     )
     assert memory == MemoryMap(policy="bind:1", nodes=((0, 8192), (1, 20480)))
-
-
-FILL = f"""
-import mmap, sys
-memory = mmap.mmap(-1, {8 * MIB}, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-memory[:] = bytes(len(memory))
-print(flush=True)
-sys.stdin.readline()
-"""
-
-
-@pytest.mark.skipif(not os.path.exists("/proc/self/numa_maps"), reason="this kernel has no NUMA support")
-def test_the_memory_of_a_real_process_is_read_until_it_exits():
-    command = [sys.executable, "-c", FILL]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        process.stdout.readline()
-        memory = read_memory_map(process.pid)
-        process.communicate(b"\n")
-    assert memory.policy
-    assert sum(size for _, size in memory.nodes) >= 8 * MIB
-    assert read_memory_map(process.pid) is None

@@ -32,6 +32,9 @@ def test_a_stat_file_is_read():
     assert parse_stat(stat(flags=0x200000)).is_kernel
     assert parse_stat(stat(flags=0x04000000 | 0x10)).has_fixed_affinity, "a worker of io_uring"
     assert not parsed.has_fixed_affinity
+    for truncated in (b"", b"5 (a", b"5 (a) ", b"5 (a) S 1 2 3"):
+        with pytest.raises(ValueError, match="truncated"):
+            parse_stat(truncated)
 
 
 NAMES = [(b"a) R 1 (b", "a) R 1 (b"), (b"((((", "(((("), (b") S 1 1 1", ") S 1 1 1"), (b"", ""), (b" ", " "),
@@ -44,12 +47,6 @@ def test_a_name_in_a_stat_file_may_have_any_characters(name, shown):
     assert (parsed.name, parsed.parent) == (shown, 10)
 
 
-@pytest.mark.parametrize("text", [b"", b"5 (a", b"5 (a) ", b"5 (a) S 1 2 3"])
-def test_a_truncated_stat_file_is_refused(text):
-    with pytest.raises(ValueError, match="truncated"):
-        parse_stat(text)
-
-
 def test_values_of_a_status_file():
     text = "Name:\ta PPid: 7\nState:\tS (sleeping)\nPPid:\t12\nGroups:\t \nCpus_allowed_list:\t0-3,8\n"
     values = {"Name": "a PPid: 7", "State": "S (sleeping)", "PPid": "12", "Groups": "", "Pid": None,
@@ -58,27 +55,19 @@ def test_values_of_a_status_file():
 
 
 def test_command_lines_and_environments():
-    for data, words in ((b"", ()), (b"sleep\x0060\0", ("sleep", "60")), (b"printf\0\0", ("printf", "")),
-                        (b"a title", ("a title",)), (b"a title\0\0\0", ("a title",)),
-                        (b"\xff\0", ("\ufffd",))):  # fmt: skip
-        assert parse_command(data) == words
-    for data, variables in (
-        (b"", {}),
-        (b"A=1\0B=x=y\0C=\0", {"A": "1", "B": "x=y", "C": ""}),
-        (b"server: idle\0\0\0MP_NUM_THREADS=4\0", {"MP_NUM_THREADS": "4"}),
-        (b"A=\xff\0", {"A": "\udcff"}),
-    ):
-        assert parse_environ(data) == variables
+    words = {b"": (), b"sleep\x0060\0": ("sleep", "60"), b"printf\0\0": ("printf", ""),
+             b"a title": ("a title",), b"a title\0\0\0": ("a title",), b"\xff\0": ("\ufffd",)}  # fmt: skip
+    assert {data: parse_command(data) for data in words} == words
+    variables = {b"": {}, b"A=1\0B=x=y\0C=\0": {"A": "1", "B": "x=y", "C": ""}, b"A=\xff\0": {"A": "\udcff"},
+                 b"server: idle\0\0\0MP_NUM_THREADS=4\0": {"MP_NUM_THREADS": "4"}}  # fmt: skip
+    assert {data: parse_environ(data) for data in variables} == variables
 
 
-@pytest.mark.parametrize(
-    ("environ", "overwritten"),
-    [(b"", False), (b"A=1\0B=\0", False), (b"A=1\0no value\0", False), (b"\0\0\0\0", True),
-     (b"\0\0\0B=2\0", True), (b"rver: idle\0\0B=2\0", True), (b"x=1 x=1\0\0\0", True),
-     (b"   \0B=2\0", True)],  # Perl fills the rest with spaces
-)  # fmt: skip
-def test_a_title_over_the_environment_is_recognized(environ, overwritten):
-    assert is_overwritten(environ) == overwritten
+def test_a_title_over_the_environment_is_recognized():
+    """Perl fills the rest with spaces."""
+    titles = (b"\0\0\0\0", b"\0\0\0B=2\0", b"rver: idle\0\0B=2\0", b"x=1 x=1\0\0\0", b"   \0B=2\0")
+    for environ in (b"", b"A=1\0B=\0", b"A=1\0no value\0", *titles):
+        assert is_overwritten(environ) == (environ in titles), environ
 
 
 MAPS = b"""\

@@ -15,7 +15,7 @@ from ompbind.machine.read.linux import add_isolated, make_counted_machine, read_
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.topology import render_limits
-from tests.machines import DictRoot, Shape, shape_files, tree_files, write_tree
+from tests.machines import DictRoot, Shape, sets, shape_files, tree_files, write_tree
 from tests.tables import rows
 
 CPU = "sys/devices/system/cpu"
@@ -26,10 +26,6 @@ ADJACENT = Shape(cores=2, smt=2, numbering="adjacent")
 
 def read(files):
     return read_recorded(DictRoot({path: text for path, text in files.items() if text is not None}))
-
-
-def sets(machine, level):
-    return [str(domain.cpus) for domain in machine.at(level)]
 
 
 def topology(cpus, name, texts):
@@ -82,9 +78,11 @@ def test_missing_files_are_replaced_and_levels_that_repeat_others_are_dropped(
     ]
 
 
-def test_caches_of_instructions_are_no_levels():
+def test_caches_have_sizes_and_those_of_instructions_are_no_levels():
     files = {f"{CPU}/cpu{cpu}/cache/index1/type": "Instruction\n" for cpu in range(4)}
-    assert read(shape_files(Shape(cores=4)) | files).at(Level.L2) == ()
+    files |= {f"{CPU}/cpu{cpu}/cache/index2/size": "1024K\n" for cpu in range(4)}
+    machine = read_recorded(DictRoot(shape_files(Shape(cores=4)) | files), devices=True)
+    assert (machine.at(Level.L2), [cache.size_bytes for cache in machine.at(Level.L3)]) == ((), [1 << 20])
 
 
 def test_padded_and_endless_files_and_pipes_are_no_problem(tmp_path):

@@ -50,9 +50,13 @@ def test_samples_have_what_they_model(name, arch, cpus, domains, siblings, tmp_p
         assert union(domain.cpus for domain in machine.at(level)) == machine.online
     cpu, _, core = siblings.partition(":")
     assert [str(found.cpus) for found in machine.at(Level.CORE) if int(cpu) in found.cpus] == [core]
-    (tmp_path / "machine.json").write_text(render_json(machine))
-    again = read_machine(str(tmp_path / "machine.json"), devices=True)
-    assert again.replace(source=machine.source) == machine
+    facts = {"isolated": CpuSet([1]), "nohz_full": CpuSet([2]), "offline": CpuSet([999]), "quota": 0.5,
+             "allowed": CpuSet([1, 3]), "memory_allowed": CpuSet([0]), "remarks": ("a remark",)}  # fmt: skip
+    sizes = {(level, cpu): (cpu // 8 + 1) << 20 for level in (Level.L2, Level.L3) for cpu in machine.online}
+    for written in (machine, machine.replace(**facts).with_cache_sizes(sizes)):
+        (tmp_path / "machine.json").write_text(render_json(written))
+        again = read_machine(str(tmp_path / "machine.json"), devices=True)
+        assert again.replace(source=machine.source) == written
 
 
 def test_samples_are_those_of_the_table():
