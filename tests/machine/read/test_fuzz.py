@@ -3,18 +3,21 @@
 import gzip
 import io
 import json
+import re
 import tarfile
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.cli.topo import render_json, render_listing, render_tree
+from ompbind.cpuset import CpuSet
 from ompbind.errors import MachineError, OmpbindError
 from ompbind.machine.read import read_machine
 from ompbind.machine.read.linux import read_recorded
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
 from ompbind.report.picture import render_machine_svg
+from tests.device_trees import BUS, DeviceTree
 from tests.long import examples
 from tests.machine.read.test_sources import DEVICE, GPU, MINIMAL, NEW, V1, V2, node, summary
 from tests.machines import DictRoot, Shape, shape_files
@@ -29,6 +32,8 @@ def check(read, *args):
         return
     assert machine.allowed
     assert machine.allowed <= machine.online
+    assert all(device.cpus <= machine.online for device in machine.devices)
+    assert {device.node for device in machine.devices} <= {None, *(node.number for node in machine.nodes)}
     try:
         make_plan(machine, Request(ranks=2, sharing=Sharing.SHARE, smt="all"))
     except OmpbindError as error:
@@ -73,7 +78,17 @@ def packed_tree():
     return buffer.getvalue()
 
 
-TREE = shape_files(Shape(packages=2, cores=2, smt=2))
+def tree_with_devices():
+    """The files and links of a machine with two GPUs; each file is below its link in the bus's directory."""
+    tree = DeviceTree(Shape(packages=2, cores=2, smt=2))
+    address = tree.add("0000:06:00.0", "0302", node=0, local=CpuSet(range(2)), names="drm/renderD128")
+    tree.add_nvidia(address, "GPU-46f77619-68bf-8f9d-7cfb-61fa9c4ca690", 0)
+    tree.add("0000:02:00.0", "1200", "1002", node=0)
+    tree.add_kfd(1, simd_count=304, location_id=0x200, unique_id=7)
+    return {re.sub("sys/devices/pci[^/]*", BUS, path): text for path, text in tree.files.items()}, tree.links
+
+
+TREE, LINKS = tree_with_devices()
 PACKED = packed_tree()
 WITH_DEVICES = f'<topology version="2.0"><object type="Machine">{node(0)}{node(1, GPU)}</object></topology>'
 SAMPLES = [
@@ -141,13 +156,23 @@ EXTRA = """devices/system/cpu/isolated devices/system/cpu/nohz_full devices/syst
     devices/cpu_core/cpus ../proc/self/cgroup ../proc/mounts ../proc/self/mountinfo ../proc/self/cpuset
     ../proc/cpuinfo ../proc/meminfo ../c/cpu.max ../c/cpuset.cpus ../proc/driver/nvidia/gpus/0/numa_status"""
 PATHS = [*sorted(TREE), *(f"sys/{path}".replace("sys/../", "") for path in EXTRA.split())]
+DEVICE_PATHS = [path for path in sorted(TREE) if "pci" in path or "nvidia" in path or "kfd" in path]
 TEXTS = st.text(alphabet="0123456789,-abcdef \n\0(nul):", max_size=14) | st.sampled_from(
-    ["0-7", "ffffffff", "0", "", "65535", "-1", "cgroup2 /c cgroup2 rw 0 0\n", "0::/a\n", "Node: 1"]
+    ["0-7", "ffffffff", "0", "", "65535", "-1", "cgroup2 /c cgroup2 rw 0 0\n", "0::/a\n", "Node: 1", "é",
+     "0x", "0xg", "0x030200", "0x10de", "9" * 20, "1-0", "GPU-", "Device Minor: 0", "GPU UUID: GPU-1",
+     "simd_count 1\nlocation_id 512", "simd_count x", "unique_id 18446744073709551616\nsimd_count 4",
+     "domain 99999999999\nsimd_count 4"]
+)  # fmt: skip
+
+
+@examples(5)
+@given(
+    st.dictionaries(st.sampled_from(PATHS) | st.sampled_from(DEVICE_PATHS), st.none() | TEXTS, max_size=8),
+    st.dictionaries(st.sampled_from(sorted(LINKS)), st.text("/.:0123ab", max_size=30), max_size=2),
+    st.lists(st.text("/.:0123abgxyz", max_size=20), max_size=5),
 )
-
-
-@examples(3)
-@given(changed=st.dictionaries(st.sampled_from(PATHS), st.none() | TEXTS, max_size=8))
-def test_trees_with_faults(changed):
-    files = {path: text for path, text in {**TREE, **changed}.items() if text is not None}
-    check(read_recorded, DictRoot(files))
+def test_trees_with_faults(changed, links, functions):
+    """Texts of files, targets of links, and names of functions are wrong."""
+    added = {f"{BUS}/{name}/class": "0x030200" for name in functions}
+    files = {path: text for path, text in {**TREE, **added, **changed}.items() if text is not None}
+    check(lambda: read_recorded(DictRoot(files, {**LINKS, **links}), devices=True))
