@@ -2,11 +2,9 @@
 
 import ast
 import doctest
-import json
 import os
 import pickle
 import re
-import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -26,17 +24,12 @@ from ompbind import (
     read_machine,
 )
 from ompbind import errors as all_errors
-from tests.live.conftest import clean_environment
+from tests.live.conftest import run_program
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs/python.md").read_text()
 REFERENCE = (ROOT / "docs/python-reference.md").read_text()
 CODE = re.findall(r"```python\n(.*?)```", PAGE, re.S)
-
-
-def run_python(*args, env=None, **options):
-    options = {"capture_output": True, "text": True, "timeout": 60, **options}
-    return subprocess.run([sys.executable, *args], env=clean_environment(**(env or {})), **options)
 
 
 def failures(text, name, names):
@@ -60,7 +53,7 @@ def test_the_examples_of_the_page_are_true():
 def test_the_program_of_the_page_runs(tmp_path):
     (text,) = [text for text in CODE if not text.startswith((">>>", "# examples/"))]
     (tmp_path / "program.py").write_text(text)
-    done = run_python("-W", "error", tmp_path / "program.py")
+    done = run_program(sys.executable, "-W", "error", tmp_path / "program.py")
     assert (done.returncode, done.stderr) == (0, "")
     ranks = make_plan(read_machine(), Request(ranks=None, strategy="nodes")).placements
     expected = [f"server {rank.rank}: {len(rank.cpus)} CPUs, {rank.threads} threads" for rank in ranks]
@@ -111,7 +104,7 @@ def test_importing_loads_nothing_that_is_not_used():
     code += "; ompbind.Request; print(*[m for m in sys.modules if m.startswith('ompbind.')])"
     code += "; ompbind.make_environment, ompbind.placed; print('multiprocessing' in sys.modules)"
     code += "; from ompbind import *; print(make_plan.__module__, __version__)"
-    nothing, modules, multiprocessing, star = run_python("-c", code).stdout.splitlines()
+    nothing, modules, multiprocessing, star = run_program(sys.executable, "-c", code).stdout.splitlines()
     assert (nothing, multiprocessing) == ("set()", "False")
     rooms = {name.split(".")[1] for name in modules.split()}
     assert "planning" in rooms
@@ -125,6 +118,7 @@ MACHINE = read_machine("synthetic:pack:2 core:4 pu:2")
 
 
 @pytest.mark.parametrize(("fields", "said", "hint"), [
+    # of a request
     ({"mask": "0-3"}, "mask='0-3' is not a Mask", "parse_mask"),
     ({"bind": "thread"}, "bind='thread' is not a Bind", "Bind.THREAD"),
     ({"nodes": "0"}, "nodes='0' is not a Mask", "parse_mask"),
@@ -134,23 +128,16 @@ MACHINE = read_machine("synthetic:pack:2 core:4 pu:2")
     ({"sibling": "middle"}, "sibling='middle' is unknown", "first, last"),
     ({"core_kind": "big"}, "core_kind='big' is unknown", "performance, efficiency, all"),
     ({"strategy": "best"}, "unknown strategy 'best'", "balanced, compact"),
+    # of an environment
+    ({"variables": "OMP_PLACES"}, "variables='OMP_PLACES' is unknown", "'openmp', or a tuple"),
+    ({"variables": ("OMP_NUM_THREADS", "PORT")}, "ompbind does not set PORT", "extra={'PORT': '…'}"),
+    ({"variables": ("RANK", "OMP_PLACES")}, "OMP_PROC_BIND is missing", "OMP_PLACES and OMP_PROC"),
+    ({"extra": {"PORT": 8000}}, "the value of 'PORT' is 8000", "extra={'PORT': '8000'}"),
 ])  # fmt: skip
 def test_wrong_values_are_refused(fields, said, hint):
+    for_environment = fields.keys() & {"variables", "extra"}
     with pytest.raises(RequestError) as failure:
-        make_plan(MACHINE, Request(**fields))
-    assert failure.value.message == said
-    assert hint in failure.value.hint
-
-
-@pytest.mark.parametrize(("rank", "options", "said", "hint"), [
-    (0, {"variables": "OMP_PLACES"}, "variables='OMP_PLACES' is unknown", "'openmp', or a tuple"),
-    (0, {"variables": ("OMP_NUM_THREADS", "PORT")}, "ompbind does not set PORT", "extra={'PORT': '…'}"),
-    (0, {"variables": ("RANK", "OMP_PLACES")}, "OMP_PROC_BIND is missing", "OMP_PLACES and OMP_PROC"),
-    (0, {"extra": {"PORT": 8000}}, "the value of 'PORT' is 8000", "extra={'PORT': '8000'}"),
-])  # fmt: skip
-def test_wrong_arguments_of_make_environment_are_refused(rank, options, said, hint):
-    with pytest.raises(RequestError) as failure:
-        make_environment(make_plan(MACHINE, Request(ranks=2)), rank, **options)
+        make_environment(make_plan(MACHINE, Request(**{} if for_environment else fields)), 0, **fields)
     assert said in failure.value.message
     assert hint in failure.value.hint
 
@@ -183,21 +170,6 @@ def test_variables_of_the_user_and_of_frameworks_are_set():
     assert make_environment(plan, 0, {}, variables="openmp")["KMP_BLOCKTIME"] == "5"
 
 
-@pytest.mark.parametrize(
-    ("framework", "env"),
-    [("vllm", {}), ("vllm", {"CPU_VISIBLE_MEMORY_NODES": "1,0"}),
-     ("vllm", {"VLLM_CPU_OMP_THREADS_BIND": "8-11|0-3", "VLLM_CPU_NUM_OF_RESERVED_CPU": "2"}),
-     ("sglang", {"SGLANG_CPU_OMP_THREADS_BIND": "0-3|8-11"})],
-)  # fmt: skip
-def test_python_reads_the_variables_of_frameworks_as_the_command_line(framework, env):
-    machine = read_machine("synthetic:pack:2 numa:1 core:4 pu:2")
-    plan = make_plan(machine, Request(ranks=2, **ompbind.read_compat(framework, env, machine=machine)))
-    options = ["-n", "2", "--format", "json", "--topology", machine.source, "--compat", framework]
-    done = run_python("-m", "ompbind", "plan", *options, env=env)
-    found = [(rank["cpus"], rank["service_cpus"]) for rank in json.loads(done.stdout)["ranks"]]
-    assert found == [(list(rank.cpus), str(rank.service_cpus)) for rank in plan.placements]
-
-
 def test_fields_of_the_request_override_variables_of_frameworks_and_wrong_values_are_refused(monkeypatch):
     env = {"VLLM_CPU_OMP_THREADS_BIND": "0-3|8-11"}
     request = Request(ranks=2, strategy="compact")
@@ -205,6 +177,8 @@ def test_fields_of_the_request_override_variables_of_frameworks_and_wrong_values
     assert "mask" not in changes
     assert "mask" in ompbind.read_compat("vllm", env, machine=MACHINE)
     assert request.replace(**changes).strategy == "compact"
+    three_nodes = read_machine("synthetic:numa:3 core:1 pu:1")
+    assert ompbind.read_compat("vllm", {}, machine=three_nodes)["nodes"].text == "0,1,2"
     monkeypatch.setenv("SGLANG_CPU_OMP_THREADS_BIND", "1")
     assert ompbind.read_compat("sglang")["mask"] == parse_mask("1"), "the environment of this process"
 

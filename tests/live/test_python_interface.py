@@ -28,7 +28,7 @@ from ompbind import (
 )
 from ompbind.execution import memory_policy
 from ompbind.machine.read.linux import make_counted_machine
-from tests.live.conftest import allowed_list, clean_environment, two_cpus, wait_until
+from tests.live.conftest import allowed_list, clean_environment, run_program, two_cpus, wait_until
 from tests.live.runtimes import path_of
 
 SHOW = ["sh", "-c", "grep Cpus_allowed_list /proc/self/status; echo $OMP_NUM_THREADS-$RANK"]
@@ -111,47 +111,19 @@ def report():
     return set(read_masks().values()), env  # readline sets the other two for child processes only
 
 
-def send_report(pipe):
-    pipe.send(report())
+def run_python(text, directory, *args):
+    """Run a program, which may load OpenMP runtimes, from a file: workers import it."""
+    (directory / "program.py").write_text(text)
+    return run_program(sys.executable, directory / "program.py", *map(str, args))
 
 
-def start_and_receive(make_process):
-    receiver, sender = multiprocessing.Pipe()
-    worker = make_process(target=send_report, args=(sender,))
-    worker.start()
-    assert receiver.poll(60)
-    received = receiver.recv()
-    worker.join()
-    return received
-
-
-def submit(make_executor):
-    with make_executor(1) as executor:
-        return executor.submit(report).result()
-
-
-def run_program(text, *args, directory=None, **env):
-    """Run a program, which may load OpenMP runtimes; one that starts workers takes a file."""
-    command = ["-c", text] if directory is None else [directory / "program.py"]
-    if directory:
-        (directory / "program.py").write_text(text)
-    return subprocess.run(
-        [sys.executable, *command, *map(str, args)],
-        capture_output=True, text=True, timeout=60, env=clean_environment(**env),
-    )  # fmt: skip
-
-
-SPAWN = multiprocessing.get_context("spawn").Process
-
-
-@pytest.mark.parametrize(("begin", "kind"), [
-    (start_and_receive, multiprocessing.Process), (start_and_receive, SPAWN), (submit, ProcessPoolExecutor),
-])  # fmt: skip
-def test_workers_are_bound_as_planned_one_after_the_other(plan, cpus, begin, kind):
+@pytest.mark.parametrize("context", [None, multiprocessing.get_context("spawn")])
+def test_workers_are_bound_as_planned_one_after_the_other(plan, cpus, context):
     for rank in (0, 1):
         expected = make_environment(plan, rank, report()[1], run_id="mine")
         with placed(plan, rank, run_id="mine") as placement:
-            threads, env = begin(kind)
+            with ProcessPoolExecutor(1, context) as executor:
+                threads, env = executor.submit(report).result()
             assert show() == [str(cpus[rank]), f"3-{rank}"]
         assert placement == plan.placements[rank]
         assert (threads, env) == ({str(cpus[rank])}, expected)
@@ -273,7 +245,17 @@ if __name__ == "__main__":
     main()
 """
 
-TRACKED = """
+FORKED = """
+    with placed(plan, 0):
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+    who = "parent" if child else "child"
+    print(who, os.sched_getaffinity(0) == before, "RANK" in os.environ, flush=True)
+    with placed(plan, 0):
+        pass
+    if child == 0:
+        os._exit(0)
     with placed(plan, 0):
         worker = multiprocessing.Process(target=inner)
         worker.start()
@@ -289,9 +271,11 @@ def inner():
 """
 
 
-def test_a_worker_plans_within_its_cpus_and_the_resource_tracker_is_not_bound(tmp_path):
-    done = run_program(HEAD + TRACKED + TAIL, directory=tmp_path)
-    assert (done.stdout, done.stderr) == ("worker 1\ntracker True False\n", "")
+def test_a_forked_child_restores_itself_and_the_resource_tracker_of_a_worker_is_not_bound(tmp_path):
+    """The child can enter again, and the worker plans within its CPUs."""
+    done = run_python(HEAD + FORKED + TAIL, tmp_path)
+    assert done.stdout == "child True False\nparent True False\nworker 1\ntracker True False\n"
+    assert done.stderr == ""
 
 
 OTHERWISE = """
@@ -312,29 +296,10 @@ OTHERWISE = """
     ("spawn", ""), ("fork", "W: it was forked"), ("forkserver", "W: it was started by the fork server"),
 ])  # fmt: skip
 def test_workers_that_are_not_spawned_are_warned_about(tmp_path, method, said):
-    done = run_program(HEAD + OTHERWISE.format(method=method) + TAIL, directory=tmp_path)
+    done = run_python(HEAD + OTHERWISE.format(method=method) + TAIL, tmp_path)
     assert done.stdout == f"{method} True\n1\n"
     assert (f"program.py:10: RuntimeWarning: {said}" if said else "") in done.stderr
     assert done.stderr.count("RuntimeWarning") == bool(said)
-
-
-FORKED = """
-    with placed(plan, 0):
-        child = os.fork()
-        if child:
-            os.waitpid(child, 0)
-    who = "parent" if child else "child"
-    print(who, os.sched_getaffinity(0) == before, "RANK" in os.environ, flush=True)
-    with placed(plan, 0):
-        pass
-    if child == 0:
-        os._exit(0)
-"""
-
-
-def test_a_process_forked_inside_restores_itself_and_can_enter(tmp_path):
-    done = run_program(HEAD + FORKED + TAIL, directory=tmp_path)
-    assert done.stdout.splitlines() == ["child True False", "parent True False"]
 
 
 def test_bind_process_binds_all_threads_and_unbind_restores_them(plan, cpus, start_thread):
@@ -440,8 +405,8 @@ call()
 @pytest.mark.parametrize(
     ("name", "family", "threads"), [("libgomp", "gomp", (0, 1)), ("libomp 14", "llvm", (1,))]
 )
-def test_loaded_runtimes_are_named_and_a_parallel_region_is_refused(name, family, threads):
-    first, *refused, last = run_program(CALLED, path_of(name), *threads).stdout.splitlines()
+def test_loaded_runtimes_are_named_and_a_parallel_region_is_refused(tmp_path, name, family, threads):
+    first, *refused, last = run_python(CALLED, tmp_path, path_of(name), *threads).stdout.splitlines()
     assert first == last == f"{family} True"
     assert len(refused) == len(threads)
     for line in refused:
@@ -452,5 +417,5 @@ def test_loaded_runtimes_are_named_and_a_parallel_region_is_refused(name, family
 @pytest.mark.two_cpus
 def test_the_program_of_the_readme_starts_a_worker(tmp_path):
     readme = (Path(__file__).parents[2] / "README.md").read_text()
-    done = run_program(re.search(r"```python\n(.*?)```", readme, re.S)[1], directory=tmp_path)
+    done = run_python(re.search(r"```python\n(.*?)```", readme, re.S)[1], tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ready\n", "")
