@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ompbind.bench import results as results_
+from ompbind.bench.decision import conclude
 from ompbind.bench.records import Metric, NextRound, Rules, Run, Status
 from ompbind.bench.results import DROP, ENDED, RUN, make_record, open_results, read_results
 from ompbind.bench.run_candidate import catch_interrupts
@@ -284,7 +285,8 @@ A_RUN = {"candidate": "a", "number": 0, "round": 1, "started": 1}
 
 
 def test_all_fields_are_read_back_and_missing_ones_have_their_defaults():
-    for record in make_usual_session():
+    session = make_usual_session()
+    for record in (session, conclude(session)):
         assert make_record(type(record), json.loads(json.dumps(results_.make_json(record)))) == record
     assert make_record(Metric, {"name": "x", "colour": "of a newer version"}) == Metric(name="x")
     assert make_record(Run, A_RUN).started == 1.0
