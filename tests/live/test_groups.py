@@ -8,10 +8,11 @@ import signal
 import socket
 import sys
 import time
+from contextlib import nullcontext
 
 import pytest
 
-from tests.live.conftest import allowed_list, children_of, is_alive, ranks_of, state_of, two_cpus, wait_until
+from tests.live.conftest import children_of, is_alive, one_line, ranks_of, state_of, two_cpus, wait_until
 from tests.live.test_kills import BARE, FAMILY, measure, sleep_from, wait_for_supervisor
 from tests.long import rounds
 
@@ -39,11 +40,6 @@ server.serve_forever()
 """]  # fmt: skip
 
 
-def one_line(text):
-    """Return a message without its line breaks."""
-    return " ".join(text.split())
-
-
 @pytest.fixture
 def port():
     with socket.socket() as one:
@@ -65,13 +61,9 @@ def reports(done):
 def test_ranks_have_the_cpus_and_the_variables_of_their_group(ompbind):
     first, second = two_cpus()
     words = ["--name", "server", "-m", str(second), "--env", "A={rank}/{size} {group_rank}/{group_size}"]
-    words += ["--", *PYTHON, SHOW, ":", "--name", "load", "-n", "2", "-m", f"{first}|{second}", "--share"]
-    done = ompbind("run", *words, "--", *PYTHON, SHOW)
-    assert "--share is an option of the whole run" in one_line(done.stderr)
-    words.remove("--share")
+    words += ["--", *PYTHON, SHOW, ":", "--name", "load", "-n", "2", "-m", f"{first}|{second}"]
     words += ["--env", "B={group} {cpus:server} {local_rank}", "--", *PYTHON, SHOW]
-    done = ompbind("run", "--share", "--rendezvous", *words)
-    server, *clients = reports(done)
+    server, *clients = reports(ompbind("run", "--share", "--rendezvous", *words))
     names = ("OMPBIND_RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "OMPBIND_GROUP",
              "OMPBIND_GROUP_RANK", "OMPBIND_GROUP_SIZE", "OMPBIND_CPUS", "mask")  # fmt: skip
     assert [[env[name] for name in names] for env in (server, *clients)] == [
@@ -98,20 +90,7 @@ def test_a_run_in_a_rank_of_a_group_has_no_group(ompbind):
 def test_tags_log_files_summary_and_report_have_the_groups(ompbind, tmp_path):
     report = tmp_path / "run.json"
     words = ["-v", "--output", "tag,files", "--log-dir", str(tmp_path / "logs"), "--report", str(report)]
-    words += [
-        "--name",
-        "one",
-        "--",
-        "cat",
-        ":",
-        "--name",
-        "two",
-        "--on-failure",
-        "continue",
-        "--",
-        "sh",
-        "-c",
-    ]
+    words += shlex.split("--name one -- cat : --name two --on-failure continue -- sh -c")
     script = "cat; echo second; echo wrong >&2; exit 3"
     done = ompbind("run", *words, script, input="first", stdin=None)
     assert done.returncode == 3
@@ -143,10 +122,8 @@ def test_formats_of_plan_show_all_groups(ompbind):
     assert ompbind(*plan, "numactl", "--rank", "1", *groups).stdout.splitlines() == lines[1:2]
     assert "OMPBIND_GROUP_RANK=1\n" in ompbind(*plan, "env", "--rank", "2", *groups).stdout
     assert "rank 1 (b 0): CPUs 2-4" in ompbind(*plan, "picture", *groups).stdout
-    done = ompbind(*plan, "slurm", *groups)
-    assert "--format slurm has one --memory for all ranks, but the groups differ in it" in one_line(
-        done.stderr
-    )
+    error = one_line(ompbind(*plan, "slurm", *groups).stderr)
+    assert "--format slurm has one --memory for all ranks, but the groups differ in it" in error
 
 
 def test_masks_of_groups_give_their_ranks_the_same_cpus(ompbind):
@@ -186,32 +163,29 @@ def test_all_ranks_must_be_ready_and_the_text_may_have_placeholders(ompbind, tmp
 
 
 @pytest.mark.two_cpus
-@pytest.mark.parametrize(("options", "command", "code", "message"), [
-    (["--ready-timeout", "0.3"], "sleep 30", 125,
+@pytest.mark.parametrize(("check", "is_used", "command", "code", "text"), [
+    ("tcp:{port} --ready-timeout 0.3", False, "sleep 30", 125,
      "group server is not ready: port {port} of rank 0 (server 0) accepts no connection (--ready-timeout"),
-    ([], "exit 0", 125, "rank 0 (server 0) exited before group server was ready"),
-    ([], "exit 3", 3, "rank 0 (server 0, pid "), ([], "kill -9 $$", 137, "was killed by SIGKILL"),
-    (["--on-failure", "continue"], "exit 3", 125, "rank 0 (server 0) exited before group server was ready"),
+    ("exec:sleep_60 --ready-timeout 0.2", False, "sleep 30", 125, "(--ready-timeout 0.2)"),
+    ("http://127.0.0.1:{port}/ --ready-timeout 0.2", True, "sleep 30", 125, "(--ready-timeout 0.2)"),
+    ("tcp:{port}", True, "true", 125, "port {port} accepts connections before rank 0 (server 0) has started"),
+    ("tcp:{port}", False, "exit 0", 125, "rank 0 (server 0) exited before group server was ready"),
+    ("tcp:{port}", False, "exit 3", 3, "rank 0 (server 0, pid "),
+    ("tcp:{port}", False, "kill -9 $$", 137, "was killed by SIGKILL"),
+    ("tcp:{port} --on-failure continue", False, "exit 3", 125, "exited before group server was ready"),
 ])  # fmt: skip
-def test_if_a_group_is_not_ready_nothing_starts(ompbind, tmp_path, port, options, command, code, message):
-    report = tmp_path / "run.json"
-    words = ["--report", str(report), "--name", "server", "--ready", f"tcp:{port}", *options]
+def test_if_a_group_is_not_ready_nothing_starts(ompbind, tmp_path, port, check, is_used, command, code, text):
+    """The time limit of a check counts while it waits for an answer, too."""
+    report, begun = tmp_path / "run.json", time.monotonic()
+    words = ["--report", str(report), "--name", "server", "--ready"]
+    words += [word.replace("{port}", port).replace("_", " ") for word in check.split()]
     words += ["--", "sh", "-c", command, ":", "--name", "load", "--", "touch", str(tmp_path / "started")]
-    done = ompbind("run", *words)
-    assert done.returncode == code, done.stderr
-    assert message.replace("{port}", port) in one_line(done.stderr)
+    with socket.create_server(("127.0.0.1", int(port))) if is_used else nullcontext():
+        done = ompbind("run", *words)
+    assert (done.returncode, time.monotonic() - begun < 4) == (code, True), done.stderr
+    assert text.replace("{port}", port) in one_line(done.stderr)
     assert not (tmp_path / "started").exists()
     assert json.loads(report.read_text())["exit_code"] == code
-
-
-@pytest.mark.two_cpus
-def test_a_port_that_another_program_has_is_an_error(ompbind, port):
-    with socket.create_server(("127.0.0.1", int(port))):
-        done = ompbind(
-            "run", "--name", "a", "--ready", f"tcp:{port}", "--", "true", ":", "--name", "b", "--", "true"
-        )
-    assert done.returncode == 125
-    assert f"port {port} accepts connections before rank 0 (a 0) has started" in one_line(done.stderr)
 
 
 @pytest.mark.two_cpus
@@ -229,9 +203,8 @@ def test_until_a_group_has_exited(scene, server, client, options, code):
 
 @pytest.mark.two_cpus
 def test_on_failure_is_of_the_group_and_a_restarted_server_restarts_no_client(scene):
-    server = (
-        'echo $OMPBIND_ATTEMPT >>"$1/server"; [ $OMPBIND_ATTEMPT = 1 ] && exit 1; touch "$1/again"; sleep 30'
-    )
+    server = 'echo $OMPBIND_ATTEMPT >>"$1/server"; [ $OMPBIND_ATTEMPT = 1 ] && exit 1; touch "$1/again"; '
+    server += "sleep 30"
     client = 'echo $OMPBIND_ATTEMPT >>"$1/client"; until [ -e "$1/again" ]; do sleep 0.02; done'
     words = ["--until", "b", *group(scene, "a", server, "--on-failure", "restart"), ":"]
     code, messages, _ = scene.run(*words, *group(scene, "b", client))
@@ -245,30 +218,21 @@ def test_on_failure_is_of_the_group_and_a_restarted_server_restarts_no_client(sc
 
 
 @pytest.mark.two_cpus
-@pytest.mark.parametrize(
-    ("number", "options"), [(signal.SIGTERM, ["--keep-descendants"]), (signal.SIGINT, [])]
-)
-def test_a_signal_while_a_group_is_not_ready_ends_the_run(scene, number, options):
+@pytest.mark.parametrize(("number", "options", "codes", "message"), [
+    (signal.SIGTERM, ["--keep-descendants"], (143, -15), "not starting rank 1"),
+    (signal.SIGINT, [], (130, -2), "not starting rank 1"),
+    (signal.SIGKILL, [], (125,), "the supervisor"),
+])  # fmt: skip
+def test_a_signal_while_a_group_is_not_ready_ends_the_run(scene, number, options, codes, message):
+    """The supervisor is killed, ompbind gets other signals."""
     check = f"exec:sh -c 'touch {scene.directory}/checks; sleep 60'"
     words = ["--name", "a", "--ready", check, *scene.command("sh", "-c", "exec sleep 60"), ":", "--name", "b"]
     process = scene.begin(*options, *words, *scene.command("touch", str(scene.directory / "started")))
     scene.wait_for("checks")
-    process.send_signal(number)
+    os.kill(wait_for_supervisor(process) if number == signal.SIGKILL else process.pid, number)
     code, messages, _ = scene.end(process)
-    assert code in (128 + number, -number), messages
-    assert "not starting rank 1" in messages
+    assert (code in codes, message in messages) == (True, True), messages
     assert not (scene.directory / "started").exists()
-
-
-@pytest.mark.two_cpus
-def test_the_load_of_a_check_is_small_and_it_ends_with_the_supervisor(scene):
-    words = [*group(scene, "a", "exec sleep 60", "--ready", "tcp:1"), ":", "--name", "b"]
-    process = scene.begin(*words, *scene.command("true"))
-    supervisor = wait_for_supervisor(process)
-    wait_until(lambda: len(children_of(supervisor)) == 2, "the rank and the check run")
-    os.kill(supervisor, signal.SIGKILL)
-    code, messages, _ = scene.end(process)
-    assert code == 125, messages
 
 
 def begin_three(scene, **options):
@@ -310,17 +274,6 @@ def test_a_check_that_ends_while_the_supervisor_starts_ranks_is_noticed(ompbind)
             words += ["--name", name, "--ready", "exec:true", "--", *rank, ":"]
         done = ompbind("run", *words, "--name", "d", "--until", "d", "--", "true")
         assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("check", ["exec:sleep 60", "http://127.0.0.1:{port}/"])
-def test_the_time_limit_of_a_check_counts_while_it_waits_for_an_answer(ompbind, check):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        check = check.replace("{port}", str(server.getsockname()[1]))
-        words = ("--share", "--name", "a", "--ready", check, "--ready-timeout", "0.2", "--", "sleep", "30")
-        begun = time.monotonic()
-        done = ompbind("run", *words, ":", "--name", "b", "--", "true")
-    assert (done.returncode, time.monotonic() - begun < 4) == (125, True), done.stderr
-    assert "(--ready-timeout 0.2)" in one_line(done.stderr)
 
 
 LEAVES = """
@@ -386,7 +339,7 @@ def test_ps_inspect_and_verify_show_the_groups(scene, ompbind):
     assert [(crew["rank"], crew["group"], crew["group_rank"]) for crew in crews] == [
         (0, "server", 0), (1, "load", 0)
     ]  # fmt: skip
-    assert allowed_list(ranks[0]) != allowed_list(ranks[1])
+    assert os.sched_getaffinity(ranks[0]) != os.sched_getaffinity(ranks[1])
     done = ompbind("stop", "mixed")
     assert done.returncode == 0, done.stderr
     process.communicate(timeout=20)
@@ -404,32 +357,19 @@ def test_verify_waits_for_the_last_group_and_names_the_rank(ompbind):
 
 
 def test_output_of_all_groups_is_whole(ompbind):
-    writers = [["--name", name, "-n", "2", "--", "sh", "-c", "seq 20000"] for name in ("a", "b", "c")]
-    words = [word for writer in writers for word in (":", *writer)][1:]
+    words = " : ".join(f"--name {name} -n 2 -- seq 20000" for name in "abc").split()
     done = ompbind("run", "--share", "--output", "tag", *words)
     assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert len(lines) == 6 * 20000
-    for name in ("a", "b", "c"):
-        for rank in (0, 1):
-            prefix = f"[{name} {rank}] "
-            own = [line.removeprefix(prefix) for line in lines if line.startswith(prefix)]
-            assert own == list(map(str, range(1, 20001)))
-
-
-BENCH = ["bench", "--metric", "value: ([0-9.]+)", "--until", "load", "--name", "server"]
+    lines = sorted(done.stdout.splitlines(), key=lambda line: line[:5])  # by rank, in their order
+    assert lines == [f"[{name} {rank}] {line}" for name in "abc" for rank in "01" for line in range(1, 20001)]
 
 
 @pytest.mark.two_cpus
 def test_bench_varies_each_group_and_measures_the_group_that_ends_the_run(ompbind, port):
-    words = [*BENCH, "--max-rounds", "2", "--seed", "1", "--format", "jsonl", "--ready", f"tcp:{port}"]
+    words = ["--metric", "value: ([0-9.]+)", "--until", "load", "--max-rounds", "2", "--seed", "1"]
+    words += ["--share", "--format", "jsonl", "--name", "server", "--ready", f"tcp:{port}"]
     words += ["--vary", "bind=rank,none", "--", *SERVER, port, "0", ":", "--name", "load", "-n", "2"]
-    client = 'echo "value: 1$RANK"'
-    words += ["--share", "--vary", "mask=0|0;0|1"]
-    done = ompbind(*words, "--", "sh", "-c", client)
-    assert "--share is an option of the whole run" in one_line(done.stderr)
-    words.remove("--share")
-    done = ompbind(*words[:1], "--share", *words[1:], "--", "sh", "-c", client)
+    done = ompbind("bench", *words, "--vary", "mask=0|0;0|1", "--", "sh", "-c", 'echo "value: 1$RANK"')
     assert done.returncode == 0, done.stderr
     header, *events = map(json.loads, done.stdout.splitlines())
     assert [candidate["name"] for candidate in header["candidates"]] == [
@@ -449,16 +389,9 @@ def test_bench_varies_each_group_and_measures_the_group_that_ends_the_run(ompbin
 
 
 def test_without_vary_bench_proposes_a_choice_for_each_group(ompbind):
-    machine = ["--topology", "synthetic:pack:2 l3:2 core:4 pu:2", "--dry-run"]
-    done = ompbind(
-        *BENCH[:1], *machine, "--name", "a", "--", "true", ":", "--name", "b", "-n", "2", "--", "true"
-    )
+    words = ["bench", "--topology", "synthetic:pack:2 l3:2 core:4 pu:2", "--dry-run", "--name", "a"]
+    rest = shlex.split("-- true : --name b -n 2 -- true")
+    done = ompbind(*words, *rest)
     assert done.returncode == 0, done.stderr
-    names = [line.split("  ")[0] for line in done.stdout.splitlines()]
-    assert "a.smt=all" in names
-    assert "b.smt=all" in names
-
-
-def test_the_name_of_a_group_cannot_be_varied(ompbind):
-    done = ompbind(*BENCH, "--vary", "name=a,b", "--", "true", ":", "--name", "load", "--", "true")
-    assert (done.returncode, "--name cannot be varied" in one_line(done.stderr)) == (2, True)
+    assert {"a.smt=all", "b.smt=all"} <= {line.split("  ")[0] for line in done.stdout.splitlines()}
+    assert "--name cannot be varied" in one_line(ompbind(*words, "--vary", "name=a,b", *rest).stderr)
