@@ -120,15 +120,6 @@ def test_only_the_cpus_that_lsf_lists_are_used(ompbind):
     assert ompbind("run", "-m", str(first), "--", *SHOW, env=env).returncode == 125
 
 
-def test_ranks_that_a_launcher_binds_to_the_same_cpus_are_warned_about(ompbind):
-    first, _ = two_cpus()
-    required("taskset")
-    line = f"taskset -c {first} ompbind exec --local-rank $r --local-size 3 -- true"
-    done = ompbind(before=("sh", "-c", f"for r in 0 1 2; do {line}; done"))
-    assert done.returncode == 0
-    assert one_line(done.stderr).count("several ranks to the same CPUs") == 1
-
-
 @pytest.mark.parametrize("options", ["-m 9999", "--bogus", "-n 3"], ids=["mask", "option", "number"])
 def test_the_first_rank_prints_an_error_and_the_others_a_line(ompbind, options):
     launcher = required("mpiexec.hydra")

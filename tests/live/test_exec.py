@@ -1,4 +1,4 @@
-"""`ompbind exec`: one rank under a launcher, with the variables of each launcher and with real launchers."""
+"""`ompbind exec`: which rank it becomes, by hand and in launchers, and that all ranks make one plan."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launchers.environments import OPEN_MPI_5
+from tests.launchers.environments import OPEN_MPI_5, make_env
 from tests.live.conftest import one_line, required, two_cpus
 from tests.tables import rows
 
@@ -24,22 +24,9 @@ os.write(1, json.dumps(report).encode() + b"\\n")
 """
 SHOW = (sys.executable, "-S", "-c", REPORT)
 
-SLURM = {
-    "SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_NTASKS": "6", "SLURM_NODEID": "2", "SLURM_JOB_ID": "77",
-    "SLURM_STEP_ID": "0", "SLURM_STEP_TASKS_PER_NODE": "2(x3)",
-}  # fmt: skip
-OPEN_MPI = {
-    "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
-    "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "PMIX_NAMESPACE": "job1",
-}  # fmt: skip
-MPICH = {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}
-FLUX = {
-    "FLUX_TASK_RANK": "1", "FLUX_TASK_LOCAL_ID": "1", "FLUX_JOB_SIZE": "4", "FLUX_JOB_NNODES": "2",
-    "FLUX_JOB_ID": "99",
-}  # fmt: skip
-TORCHRUN = {
-    "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x",
-}  # fmt: skip
+_STEP = "PROCID=5 LOCALID=1 NTASKS=6 NODEID=2 JOB_ID=77 STEP_ID=0 STEP_TASKS_PER_NODE='2(x3)'"
+SLURM = make_env(_STEP, "SLURM_")
+OPEN_MPI = make_env("RANK=3 SIZE=4 LOCAL_RANK=1 LOCAL_SIZE=2", "OMPI_COMM_WORLD_")
 
 
 def read_report(done):
@@ -59,8 +46,7 @@ BY_HAND = "--local-rank 1 --local-size 2"
 
 
 @pytest.mark.parametrize(("env", "options", "rank", "size"), [
-    (SLURM, "", 5, 6), (OPEN_MPI, "", 3, 4), (MPICH, "", 1, 2), (FLUX, "", 1, 4), (TORCHRUN, "", 1, 2),
-    ({**SLURM, **OPEN_MPI}, "", 3, 4), ({}, f"{BY_HAND} -n 2", 1, 2), ({"LOCAL_RANK": "0"}, BY_HAND, 1, 2),
+    (SLURM, "", 5, 6), ({}, f"{BY_HAND} -n 2", 1, 2), ({"LOCAL_RANK": "0"}, BY_HAND, 1, 2),
     (OPEN_MPI_5, f"{BY_HAND} --rank 5 --size 6", 5, 6),
 ])  # fmt: skip
 def test_finds_its_rank_in_options_or_the_variables_of_launchers(ompbind, env, options, rank, size):
@@ -102,11 +88,9 @@ def test_a_rank_that_cannot_be_identified_does_not_start(ompbind, launcher, chan
     assert message in one_line(done.stderr)
 
 
-@pytest.mark.parametrize(
-    ("command", "code"), [(["nosuch-command"], 127), (["/etc/passwd"], 126), (["sh", "-c", "exit 9"], 9)]
-)
-def test_exit_codes(ompbind, command, code):
-    assert ompbind("exec", "--", *command).returncode == code
+def test_exit_codes(ompbind):
+    commands = (["nosuch-command"], ["/etc/passwd"], ["sh", "-c", "exit 9"])
+    assert [ompbind("exec", "--", *command).returncode for command in commands] == [127, 126, 9]
 
 
 @pytest.mark.parametrize("verb", ["run", "exec"])
@@ -131,18 +115,23 @@ def test_inside_a_rank_of_ompbind_it_keeps_the_cpus_of_the_rank(ompbind, verb):
     assert "warning" not in done.stderr
 
 
-OPEN_MPI_ARGS = ("--allow-run-as-root", "--oversubscribe", "--mca", "btl", "self")
+LAUNCHERS = {
+    "openmpi": "mpirun.openmpi --allow-run-as-root --oversubscribe --mca btl self -n {} --bind-to {}",
+    "mpich": "mpiexec.hydra -n {} -bind-to {}",
+}
 in_openmpi = pytest.mark.part("openmpi")
+EACH_LAUNCHER = [pytest.param("openmpi", marks=in_openmpi), "mpich"]
+
+
+def launcher_words(launcher, number, binding="none"):
+    name, *args = LAUNCHERS[launcher].format(number, binding).split()
+    return (required(name), *args)
 
 
 @pytest.mark.parametrize("binding", ["none", "core"])
-@pytest.mark.parametrize(("name", "args"), [
-    pytest.param("mpirun.openmpi", (*OPEN_MPI_ARGS, "--bind-to"), marks=in_openmpi),
-    ("mpiexec.hydra", ("-bind-to",)),
-], ids=["openmpi", "mpich"])  # fmt: skip
-def test_under_real_launchers(ompbind, name, args, binding):
-    before = (required(name), "-n", "2", *args, binding)
-    done = ompbind("exec", "--", *SHOW, before=before)
+@pytest.mark.parametrize("launcher", EACH_LAUNCHER)
+def test_under_real_launchers(ompbind, launcher, binding):
+    done = ompbind("exec", "--", *SHOW, before=launcher_words(launcher, 2, binding))
     reports = read_reports(done.stdout)
     assert [report["cpus"] for report in reports] == [[cpu] for cpu in two_cpus()], done.stderr
     assert [numbers(report) for report in reports] == [[0, 2, 0, 2], [1, 2, 1, 2]]
@@ -157,15 +146,12 @@ def leave_out_values(line):
 
 @pytest.mark.parametrize("option", ["-v", "--dry-run"])
 def test_each_rank_prints_a_line_about_itself(ompbind, option):
-    launcher = required("mpiexec.hydra")
-    done = ompbind("exec", option, "--", "true", before=(launcher, "-n", "2", "-bind-to", "core"))
+    done = ompbind("exec", option, "--", "true", before=launcher_words("mpich", 2, "core"))
     lines = done.stdout.splitlines() if option == "--dry-run" else done.stderr.splitlines()
     found = sorted(line.removeprefix("ompbind: ") for line in lines if " of 2 on node " in line)
     node = os.uname().nodename
-    assert found == [
-        f"rank {rank} of 2 on node {node}: CPU {cpu}, 1 place, 1 thread"
-        for rank, cpu in enumerate(two_cpus())
-    ]
+    place = "1 place, 1 thread"
+    assert found == [f"rank {i} of 2 on node {node}: CPU {cpu}, {place}" for i, cpu in enumerate(two_cpus())]
     shown = re.findall(r"^ompbind: (rank .* on node .*)", (ROOT / "docs/launchers.md").read_text(), re.M)
     assert [leave_out_values(line) for line in shown] == [leave_out_values(line) for line in found]
     assert done.stdout.count("OpenMP places") == (option == "--dry-run"), "one rank prints the plan"
@@ -185,8 +171,7 @@ def test_a_dry_run_starts_and_registers_nothing(ompbind, claims, tmp_path):
     ("none", "exec -- ompbind run", False),
 ])  # fmt: skip
 def test_a_run_that_a_launcher_starts_several_times_is_warned_about(ompbind, binding, inner, warned):
-    launcher = (required("mpirun.openmpi"), "-n", "2", *OPEN_MPI_ARGS, "--bind-to", binding)
-    done = ompbind(*inner.split(), "--share", "--", "true", before=launcher)
+    done = ompbind(*inner.split(), "--share", "--", "true", before=launcher_words("openmpi", 2, binding))
     found = one_line(done.stderr).count("Open MPI has started 2 copies of 'ompbind run' on this machine")
     assert (done.returncode, found) == (0, warned)
 
@@ -207,8 +192,98 @@ def test_a_run_of_a_launcher_is_warned_about(ompbind):
     assert "ompbind exec" not in done.stderr
 
 
-def test_a_mask_of_the_launcher_itself_is_divided_among_ranks(ompbind):
+@pytest.mark.two_cpus
+def test_ranks_of_one_script_are_one_job(ompbind, tmp_path):
+    """Each rank has CPUs of its own, also with --avoid: they are no other runs for each other."""
+    wait = f"touch {tmp_path}/$RANK; until [ -e {tmp_path}/0 -a -e {tmp_path}/1 ]; do sleep 0.02; done"
+    line = f"ompbind exec --local-rank $r --local-size 2 --avoid -- sh -c 'echo $RANK $OMPBIND_CPUS; {wait}'"
+    done = ompbind(before=("sh", "-c", f"for r in 0 1; do {line} & done; wait"))
+    assert done.stderr == ""
+    assert sorted(done.stdout.split("\n")[:-1]) == [f"{rank} {cpu}" for rank, cpu in enumerate(two_cpus())]
+
+
+def test_a_rank_that_the_caller_has_bound_keeps_its_cpus_and_the_same_cpus_are_warned_about(ompbind):
     first, second = two_cpus()
-    before = ("taskset", "-c", f"{first},{second}", required("mpiexec.hydra"), "-n", "2")
-    reports = read_reports(ompbind("exec", "--", *SHOW, before=before).stdout)
-    assert [report["cpus"] for report in reports] == [[first], [second]]
+    required("taskset")
+    line = "taskset -c {} ompbind exec --local-rank {} --local-size {} -- sh -c 'echo $RANK $OMPBIND_CPUS'"
+    done = ompbind(before=("sh", "-c", f"{line.format(second, 0, 2)}; {line.format(first, 1, 2)}"))
+    assert done.stdout.split("\n")[:-1] == [f"0 {second}", f"1 {first}"]
+    assert done.stderr.count("already bound by the caller") == 1
+    done = ompbind(before=("sh", "-c", "; ".join(line.format(first, rank, 3) for rank in range(3))))
+    assert done.returncode == 0
+    assert one_line(done.stderr).count("several ranks to the same CPUs") == 1
+
+
+@in_openmpi
+@pytest.mark.parametrize(("outer", "inner"), [("openmpi", "mpich"), ("mpich", "openmpi")])
+def test_of_two_launchers_the_inner_one_counts(ompbind, outer, inner):
+    before = (*launcher_words(outer, 1), *launcher_words(inner, 2))
+    done = ompbind("exec", "--", *SHOW, before=before)
+    reports = read_reports(done.stdout)
+    assert [report["cpus"] for report in reports] == [[cpu] for cpu in two_cpus()], done.stderr
+    assert {report["OMPBIND_RUN_ID"].partition("-")[0] for report in reports} == {inner}
+
+
+WAIT = ("sh", "-c", "echo up; exec sleep 300")
+
+
+def test_ranks_with_different_options_are_warned(ompbind, start):
+    first, second = two_cpus()
+    command = ("exec", "--run-id", "job", "--local-size", "2")
+    one = start(*command, "--local-rank", "0", "-m", f"{first}|{second}", "--", *WAIT, up=1)
+    rest = ("--local-rank", "1", "-m")
+    same = ompbind(*command, *rest, f"{first}|{second}", "--", "true")
+    other = ompbind(*command, *rest, f"{second}|{first}", "--", "true")
+    assert (same.returncode, same.stderr, other.returncode) == (0, "", 0)
+    text = f"other ranks of this job (pid {one.pid}) have divided the CPUs in another way: give all ranks"
+    assert text in one_line(other.stderr)
+
+
+LOCAL_SIZE = 8
+CONTENTS = '[defaults]\nshare = true\nthreads = 1\nenv = { MODEL = "m-{rank}" }\n'
+SHOW_ALL = """
+import json, os
+report = {"env": dict(os.environ), "cpus": sorted(os.sched_getaffinity(0))}
+with open("rank-" + os.environ["RANK"], "w") as file:
+    json.dump(report, file)
+"""
+"""Writes files: Open MPI mixes long lines of ranks."""
+
+
+@pytest.mark.parametrize("launcher", EACH_LAUNCHER)
+def test_every_rank_has_its_part_of_the_plan_of_the_machine(ompbind, tmp_path, launcher):
+    """It is what `ompbind plan -n LOCAL_SIZE` prints."""
+    (tmp_path / "ompbind.toml").write_text(CONTENTS)
+    options = {"cwd": tmp_path, "env": {"HOME": str(tmp_path)}}
+    rest = ("--run-id", "job", "--", sys.executable, "-S", "-c", SHOW_ALL)
+    plan = ompbind("plan", "-n", str(LOCAL_SIZE), "--format", "json", *rest, **options).stdout
+    done = ompbind("exec", *rest, before=launcher_words(launcher, LOCAL_SIZE), **options)
+    assert (done.returncode, "warning: other ranks" in done.stderr) == (0, False), done.stderr
+    for number, rank in enumerate(json.loads(plan)["ranks"]):
+        report = json.loads((tmp_path / f"rank-{number}").read_text())
+        assert {name: report["env"].get(name) for name in rank["env"]} == rank["env"]
+        assert report["cpus"] == sorted(rank["cpus"])
+
+
+@pytest.mark.parametrize("launcher", EACH_LAUNCHER)
+def test_ranks_of_a_job_avoid_the_same_cpus(ompbind, start, tmp_path, launcher):
+    """The first rank decides for all, although the other run exits as soon as a rank has started."""
+    first, second = two_cpus()
+    wait = "while [ $(ls {}/started-* 2>/dev/null | wc -l) -lt {} ]; do sleep 0.05; done"
+    other = start("run", "-m", str(second), "--", "sh", "-c", f"echo up; {wait.format(tmp_path, 1)}", up=1)
+    code = f"echo $RANK $OMPBIND_CPUS; touch {tmp_path}/started-$RANK; {wait.format(tmp_path, LOCAL_SIZE)}"
+    before = launcher_words(launcher, LOCAL_SIZE)
+    done = ompbind("exec", "--avoid", "-s", "all", "--", "sh", "-c", code, before=before)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"{rank} {first}" for rank in range(LOCAL_SIZE)]
+    assert other.wait(20) == 0
+
+
+def test_nothing_of_ompbind_is_left_in_a_rank(start, claims):
+    """No code, no process, no memory: only the open file of its claim, which releases the CPUs at its end."""
+    rank = start("exec", "--local-rank", "0", "--local-size", "1", "--", *WAIT, up=1)
+    process = Path(f"/proc/{rank.pid}")
+    assert not re.search("python|ompbind", (process / "maps").read_text())
+    files = [os.readlink(file) for file in (process / "fd").iterdir() if int(file.name) > 2]
+    assert [Path(file).parent for file in files] == [claims]
+    assert (process / f"task/{rank.pid}/children").read_text() == ""
