@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from fcntl import LOCK_EX, flock
 
@@ -15,7 +14,7 @@ from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
 from ompbind.planning.other_runs import LiveRun
 from ompbind.procfs import process_state
 from ompbind.registry.claims import make_text
-from tests.live.conftest import allowed_list, clean_environment, is_alive, need_libgomp, two_cpus, wait_until
+from tests.live.conftest import allowed_list, need_libgomp, two_cpus, wait_until
 from tests.live.other_user import call_as_nobody
 
 WAIT = "import os, time; os.write(1, b'up\\n'); time.sleep(300)"
@@ -32,35 +31,18 @@ library.GOMP_parallel(part, None, 2, 0)
 
 
 @pytest.fixture
-def child():
-    """Start Python programs and wait until they have written "up"; they are killed after the test."""
-    started = []
-
-    def begin(code, **env):
-        process = subprocess.Popen(
-            [sys.executable, "-c", code + WAIT], env=clean_environment(**env), stdout=subprocess.PIPE
-        )
-        started.append(process)
-        assert process.stdout.readline() == b"up\n"
-        return process
-
-    yield begin
-    for process in started:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+def child(start):
+    """Start a Python program that waits."""
+    return lambda code, **env: start("-c", code + WAIT, program=sys.executable, env=env, up=1)
 
 
 @pytest.fixture
 def run(start):
     """Start a run that shares CPUs, and wait until its ranks have written "up"."""
-
-    def begin(*options, code=WAIT, args=(), ranks=1):
-        process = start("run", "--share", *options, "--", sys.executable, "-c", code, *args)
-        assert [process.stdout.readline() for _ in range(ranks)] == ["up\n"] * ranks
-        return process
-
-    return begin
+    words = ("--", sys.executable, "-c")
+    return lambda *options, code=WAIT, args=(), ranks=1: start(
+        "run", "--share", *options, *words, code, *args, up=ranks
+    )
 
 
 @pytest.fixture
@@ -77,7 +59,7 @@ def one_line(done):
     return " ".join((done.stdout + done.stderr).split())
 
 
-def test_threads_are_read_as_in_proc(child):
+def test_threads_are_read_as_in_proc(child, ompbind):
     first, second = two_cpus()
     narrow, widen = (f"import os\nos.sched_setaffinity(0, {cpus})\n" for cpus in ({first}, {first, second}))
     process = child(narrow + THREADS + widen, OMP_NUM_THREADS="3", SOMETHING="else")
@@ -92,6 +74,9 @@ def test_threads_are_read_as_in_proc(child):
     assert state.command == (sys.executable, "-c", narrow + THREADS + widen + WAIT)
     process.kill()
     wait_until(lambda: read_process(process.pid) is None, "it has exited, and is not reaped")
+    done = ompbind("inspect", str(process.pid))
+    assert done.returncode == 2
+    assert f"has exited, and its parent ({os.getpid()}) has not reaped it" in one_line(done)
 
 
 def test_what_is_not_readable_is_reported(child):
@@ -125,8 +110,7 @@ with open("/proc/self/mem", "r+b", buffering=0) as memory:
 def test_a_title_over_the_environment_is_no_changed_variable(start, region, ompbind, verb, part):
     mask = ",".join(map(str, two_cpus()))
     command = ("--", sys.executable, "-c", region + TITLE + WAIT, part)
-    process = start(verb, "--share", "-m", mask, "--bind", "thread", *command)
-    assert process.stdout.readline() == "up\n"
+    start(verb, "--share", "-m", mask, "--bind", "thread", *command, up=1)
     done = ompbind("inspect", "--all")
     assert (done.returncode, "rank 0 of run" in done.stdout) == (0, True), done.stdout
     assert "environment: not readable: the process title is written over it" in one_line(done)
@@ -217,6 +201,10 @@ def test_threads_that_leave_their_rank_are_found(run, ompbind):
 def test_runs_are_found_by_how_their_names_begin(run, ompbind):
     done = ompbind("inspect", "--all")
     assert (done.returncode, done.stdout) == (0, "no ompbind runs on this machine\n")
+    unreadable = {"OMPBIND_RUNTIME_DIR": "/no/such"}
+    done = ompbind("inspect", "--all", env=unreadable)
+    assert (done.returncode, "cannot read" in one_line(done)) == (2, True)
+    assert ompbind("inspect", str(os.getpid()), env=unreadable).stdout
     for name in ("one-a", "one-b", "two"):
         run("--run-id", name)
     assert "rank 0 of run two" in ompbind("inspect", "t").stdout
@@ -248,16 +236,3 @@ def test_contradictory_arguments_are_refused(ompbind, words, text):
     done = ompbind("inspect", *words.split())
     assert (done.returncode, done.stdout) == (2, "")
     assert text in one_line(done)
-
-
-def test_an_unreadable_registry_and_a_zombie_have_their_own_errors(ompbind, child, tmp_path):
-    env = {"OMPBIND_RUNTIME_DIR": str(tmp_path / "gone")}
-    done = ompbind("inspect", "--all", env=env)
-    assert (done.returncode, "cannot read" in one_line(done)) == (2, True)
-    process = child("")
-    assert ompbind("inspect", str(process.pid), env=env).stdout
-    process.kill()
-    wait_until(lambda: not is_alive(process.pid), "the child exits")
-    done = ompbind("inspect", str(process.pid))
-    assert done.returncode == 2
-    assert f"has exited, and its parent ({os.getpid()}) has not reaped it" in one_line(done)
