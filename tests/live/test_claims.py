@@ -22,6 +22,7 @@ from ompbind.planning.request import Request, Sharing
 from ompbind.registry import registry as module
 from ompbind.registry.claims import TEXT_LIMIT, make_text
 from ompbind.registry.registry import Registry, find_claims_directory, make_run_identity, read_live_runs
+from tests.launchers.environments import make_env
 from tests.live.conftest import OMPBIND, is_alive, ranks_of, supervisor_of, two_cpus, wait_until
 from tests.live.other_user import NOBODY, call_as_nobody, finish, start_as_nobody
 from tests.long import rounds
@@ -34,13 +35,7 @@ BUSY = (sys.executable, "-c", "import os, time; os.write(1, b'up\\n'); time.slee
 @pytest.fixture
 def live(start):
     """Return a function that starts a run, or a rank with exec, and waits until its command runs."""
-
-    def begin(*args, verb="run", **options):
-        process = start(verb, *args, "--", *BUSY, **options)
-        assert process.stdout.readline() == "up\n", process.stderr.read()
-        return process
-
-    return begin
+    return lambda *args, verb="run", **options: start(verb, *args, "--", *BUSY, up=1, **options)
 
 
 @pytest.fixture
@@ -81,13 +76,9 @@ def test_cpus_of_other_runs_are_warned_of_refused_or_avoided(ompbind, live, clai
 def test_a_session_of_bench_is_one_run_with_the_cpus_of_all_candidates(start, ps):
     """Also while the command runs without ompbind; after a kill nothing is left."""
     first, second = two_cpus()
-    sessions = {
-        name: start("bench", "-q", "--share", "--run-id", name, "--vary", f"mask={first};{second}", *command)
-        for name, command in {
-            "one": ["--", "sleep", "300"],
-            "two": ["--name", "a", "--", "sleep", "300", ":", "--name", "b", "--", "sleep", "300"],
-        }.items()
-    }
+    options = ("-q", "--share", "--vary", f"mask={first};{second}", "--run-id")
+    lines = {"one": "-- sleep 300", "two": "--name a -- sleep 300 : --name b -- sleep 300"}
+    sessions = {name: start("bench", *options, name, *line.split()) for name, line in lines.items()}
     wait_until(lambda: len(ps()) == 2, "both are registered")
     cpus = str(CpuSet((first, second)))
     found = {run["run_id"]: (run["pid"], run["ranks"], run["held"]) for run in ps()}
@@ -167,8 +158,7 @@ def test_runs_inside_a_rank_are_not_others_but_to_each_other(ompbind):
 
 def test_a_command_of_exec_and_its_children_keep_the_claim(start, ompbind, claims):
     script = "exec 3>&1 4>&1 5>&1 6>&1; echo up; read x; sleep 300 & echo $!"
-    process = start("exec", "--run-id", "job", "--", "sh", "-c", script, stdin=subprocess.PIPE)
-    assert process.stdout.readline() == "up\n"
+    process = start("exec", "--run-id", "job", "--", "sh", "-c", script, stdin=subprocess.PIPE, up=1)
     (run,) = read_live_runs(str(claims))
     assert (run.run_id, run.pid) == ("job", process.pid)
     assert "run job" in said(ompbind("run", "--", "true"))
@@ -182,8 +172,7 @@ def test_a_command_of_exec_and_its_children_keep_the_claim(start, ompbind, claim
 
 
 def mpich(rank, job="x"):
-    return {"PMI_RANK": str(rank), "PMI_SIZE": "2", "MPI_LOCALRANKID": str(rank), "MPI_LOCALNRANKS": "2",
-            "PMI_JOBID": job}  # fmt: skip
+    return make_env(f"PMI_RANK={rank} PMI_SIZE=2 MPI_LOCALRANKID={rank} MPI_LOCALNRANKS=2 PMI_JOBID={job}")
 
 
 @pytest.mark.two_cpus
@@ -200,18 +189,16 @@ def test_ranks_of_one_job_are_not_others_to_each_other(live, ompbind, ps):
     assert "in use by run" in said(ompbind("exec", "--", "true", env=mpich(0, job="y")))
 
 
-@pytest.mark.parametrize("has_late", [False, True])
-def test_ranks_of_one_job_plan_among_the_runs_that_the_first_rank_found(monkeypatch, claims, has_late):
+def test_ranks_of_one_job_plan_among_the_runs_that_the_first_rank_found(monkeypatch, claims):
     monkeypatch.delenv("OMPBIND_RUN_ID", raising=False)
     machine, request = make_machine(Shape(cores=8)), Request(ranks=2, sharing=Sharing.AVOID)
     _, other = claim_plan(machine, Request(strategy="cores"), make_run_identity("other"))
     identities = [make_run_identity("job").replace(placement_index=rank, rank=rank) for rank in (0, 1)]
-    first, *held = claim_plan(machine, request, identities[0])
-    if has_late:
-        held += claim_plan(machine, request.replace(sharing=Sharing.SHARE), make_run_identity("late"))[1:]
+    first, own = claim_plan(machine, request, identities[0])
+    _, late = claim_plan(machine, request.replace(sharing=Sharing.SHARE), make_run_identity("late"))
     other.release()
     second, claim = claim_plan(machine, request, identities[1])
-    for each in (*held, claim):
+    for each in (own, late, claim):
         each.release()
     assert [str(placement.cpuset) for placement in first.placements] == ["1-4", "5-7"]
     assert second.placements == first.placements
