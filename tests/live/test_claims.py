@@ -24,7 +24,7 @@ from ompbind.registry.claims import TEXT_LIMIT, make_text
 from ompbind.registry.registry import Registry, find_claims_directory, make_run_identity, read_live_runs
 from tests.launchers.environments import make_env
 from tests.live.conftest import OMPBIND, is_alive, ranks_of, supervisor_of, two_cpus, wait_until
-from tests.live.other_user import NOBODY, call_as_nobody, finish, start_as_nobody
+from tests.live.other_user import NOBODY, finish, start_as_nobody
 from tests.long import rounds
 from tests.machines import Shape, make_machine
 from tests.tables import rows
@@ -308,17 +308,6 @@ def test_only_claims_are_removed(ompbind, public):
     assert (done.returncode, done.stderr) == (0, "")
     left = {name: (public / f"ompbind-{name}").exists() for name in files}
     assert left == {name: is_kept for name, (_, _, is_kept) in files.items()}
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_other_users_see_a_run_and_cannot_remove_its_claim(live, public):
-    live("--run-id", "serve", env={"OMPBIND_RUNTIME_DIR": str(public)})
-    stale = public / "ompbind-0-9-stale.run"
-    stale.write_text(make_text(GOOD))
-    assert call_as_nobody(lambda: [run.uid for run in read_live_runs(str(public)) * 2]) == [0, 0]
-    assert stale.exists()
-    assert names(public) == ["serve"]
-    assert not stale.exists()
 
 
 def test_a_directory_that_stays_locked_stops_strict_runs_only(ompbind, claims, monkeypatch):

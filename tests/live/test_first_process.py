@@ -40,11 +40,11 @@ while True:
 """A rank that prints each signal, and exits after a termination signal."""
 
 
-@pytest.mark.parametrize("name", ["INT", "QUIT", "TERM"])
-def test_signals_reach_all_ranks(start, name):
+@pytest.mark.parametrize("last", [signal.SIGINT, signal.SIGQUIT, signal.SIGTERM])
+def test_signals_reach_all_ranks(start, last):
     command = (sys.executable, "-c", SIGNALLED)
     process = start("run", "-n", "2", "--share", "--", *command, before=NAMESPACE, up=2)
-    for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.Signals[f"SIG{name}"]):
+    for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, last):
         os.kill(outside(process), number)
         assert sorted(process.stdout.readline() for _ in range(2)) == [f"0 {number}\n", f"1 {number}\n"]
     assert process.wait(20) == 100 + number
