@@ -8,16 +8,13 @@ from ompbind.cpuset import CpuSet
 from ompbind.execution.memory_policy import find_calls, make_nodemask, parse_nodemask
 
 
-@pytest.mark.parametrize(
-    ("program", "numbers"),
-    [
-        (("x86_64", 8, "x86_64-linux-gnu"), (239, 238)), (("i686", 8, "x86_64-linux-gnu"), (239, 238)),
-        (("x86_64", 4, "i386-linux-gnu"), (275, 276)), (("x86_64", 4, "x86_64-linux-gnux32"), None),
-        (("aarch64", 8), (236, 237)), (("aarch64", 4, "arm-linux-gnueabihf"), (320, 321)),
-        (("armv7l", 4), (320, 321)), (("riscv64", 8), (236, 237)), (("loongarch64", 8), (236, 237)),
-        (("ppc64le", 8), (260, 261)), (("s390x", 8), (269, 270)), (("m68k", 4), None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("program", "numbers"), [
+    (("x86_64", 8, "x86_64-linux-gnu"), (239, 238)), (("i686", 8, "x86_64-linux-gnu"), (239, 238)),
+    (("x86_64", 4, "i386-linux-gnu"), (275, 276)), (("x86_64", 4, "x86_64-linux-gnux32"), None),
+    (("aarch64", 8), (236, 237)), (("aarch64", 4, "arm-linux-gnueabihf"), (320, 321)),
+    (("armv7l", 4), (320, 321)), (("riscv64", 8), (236, 237)), (("loongarch64", 8), (236, 237)),
+    (("ppc64le", 8), (260, 261)), (("s390x", 8), (269, 270)), (("m68k", 4), None),
+])  # fmt: skip
 def test_numbers_of_system_calls(program, numbers):
     assert find_calls(*program) == numbers
 

@@ -10,11 +10,16 @@ from ompbind.inspection.verdict import RankVerification, ThreadIssue, Verdict, V
 from ompbind.text import Severity
 
 
-@given(st.lists(st.tuples(st.floats(0, 0.2), st.booleans()), max_size=30))
-def test_later_samples_use_less_than_a_thousandth_of_a_cpu(samples):
+def begin():
     sampler = AffinitySampler({0: (CpuSet((0,)), 1)}, "run")
     sampler.begin(0.0)
     sampler.complete = True
+    return sampler
+
+
+@given(st.lists(st.tuples(st.floats(0, 0.2), st.booleans()), max_size=30))
+def test_later_samples_use_less_than_a_thousandth_of_a_cpu(samples):
+    sampler = begin()
     for cpu_s, unconfirmed in samples:
         now = sampler.sample_at
         sampler.schedule_next(now, cpu_s, unconfirmed=unconfirmed)
@@ -24,9 +29,7 @@ def test_later_samples_use_less_than_a_thousandth_of_a_cpu(samples):
 
 
 def test_the_step_doubles_to_half_a_minute_and_begins_again_to_confirm_an_issue():
-    sampler, steps = AffinitySampler({0: (CpuSet((0,)), 1)}, "run"), []
-    sampler.begin(0.0)
-    sampler.complete = True
+    sampler, steps = begin(), []
     for number in range(15):
         now = sampler.sample_at
         sampler.schedule_next(now, 0.0, unconfirmed=number in (10, 11, 12))
@@ -59,21 +62,14 @@ def test_an_issue_is_confirmed_by_two_samples_in_a_row():
 
 def test_a_result_is_reported_when_an_error_comes_or_goes():
     findings = Findings()
+    moved, both = result("outside"), result("outside", "oversubscribed")
+    noted, new = (result(code, severity=Severity.NOTE) for code in ("crowded", "shared"))
     series = [
-        (result(), True),
-        (result(), False),
-        (result("outside"), True),
-        (result("outside"), False),
-        (result(), True),
-        (result("outside"), True),
-        (result("outside", "oversubscribed"), True),
-        (result("outside"), False),  # the load may come again
-        (result("outside", "oversubscribed"), False),
-        (result("crowded", severity=Severity.NOTE), True),  # the error is over
-        (result(), False),
-        (result("crowded", severity=Severity.NOTE), False),
-        (result("shared", severity=Severity.NOTE), True),  # a new note
-    ]
+        (result(), True), (result(), False), (moved, True), (moved, False), (result(), True), (moved, True),
+        (both, True), (moved, False), (both, False),  # the load may come again
+        (noted, True),  # the error is over
+        (result(), False), (noted, False), (new, True),
+    ]  # fmt: skip
     assert [findings.should_report(verified) for verified, _ in series] == [wanted for _, wanted in series]
 
 

@@ -1,5 +1,7 @@
 """Verdicts on threads: a table of processes of real programs, each with the plans that it may have had.
 
+Then what is expected of the threads of a rank, and processes whose right masks hide an absent binding.
+
 A process is written as the masks of its threads, initial thread first: "0*5 1 0-1*2" are five threads on
 CPU 0, one on CPU 1 and two on both. The libraries and variables are from the real processes.
 """
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
-from ompbind.inspection.diagnosis import ExpectedBinding, guess_expected
+from ompbind.inspection.diagnosis import ExpectedBinding, expect_variables, guess_expected, select_variables
 from ompbind.inspection.judge import CpusetChange, judge, judge_memory_policy
 from ompbind.inspection.verdict import Verdict
 from ompbind.machine.read.linux_cgroup import CgroupLimits
@@ -27,6 +29,7 @@ ONNX = "/v/onnxruntime/capi/onnxruntime_pybind11_state.cpython-311-x86_64-linux-
 ONE_EACH = {"OMP_PLACES": "{0},{1}", "OMP_PROC_BIND": "close"}
 WORKERS = {"OMP_PLACES": "{0,1},{1}", "OMP_PROC_BIND": "close"}
 WHOLE = {"OMP_PLACES": "{0,1}", "OMP_PROC_BIND": "true"}
+FREE = {"OMP_PROC_BIND": "false"}
 
 
 def cpus(text):
@@ -180,6 +183,114 @@ def test_another_memory_policy_than_planned_is_an_error(planned, policy, severit
     verdict = judge_memory_policy(Verdict(issues=(), summary="fine"), policy, expected)
     assert verdict.severity is severity
     assert severity is Severity.OK or (planned in verdict.text and policy in verdict.text)
+
+
+SERVICE = {"OMPBIND_RANK": "0", "OMPBIND_RUN_ID": "job", "OMPBIND_CPUS": "0-1", "OMPBIND_SERVICE_CPUS": "2-3"}
+PLACED = {"OMP_PLACES": "{0,1,2,3},{0,1}", "OMP_PROC_BIND": "close"}
+
+
+def variables(places, bind="close"):
+    return {"OMP_PLACES": places, "OMP_PROC_BIND": bind} if places else {"OMP_PROC_BIND": "false"}
+
+
+@pytest.mark.parametrize(("service", "places", "proc_bind", "more", "bind"), [
+    (False, "{0,1,2,3}", "true", {}, Bind.RANK), (False, "{0:4},{1},{2},{3}", "close", {}, Bind.THREAD),
+    (False, "{0,1,2,3},{2,3}", "spread", {}, Bind.CORE),
+    (False, "{0},{1},{2},{3}", "close", {"KMP_AFFINITY": "reset"}, Bind.EXACT),
+    (False, "", "", {}, Bind.NONE), (True, "{0,1,2,3},{0,1}", "close", {}, Bind.RANK),
+    (True, "{0,1,2,3},{1}", "close", {}, Bind.THREAD), (True, "{0,1},{0,1}", "close", {}, Bind.EXACT),
+])  # fmt: skip
+def test_the_mode_of_a_rank_follows_from_its_variables(service, places, proc_bind, more, bind):
+    own = SERVICE if service else {"OMPBIND_RANK": "0", "OMPBIND_RUN_ID": "job", "OMPBIND_CPUS": "0-3"}
+    found = expect_variables({**own, **variables(places, proc_bind), **more})
+    assert (found.rank, found.cpus, found.bind, found.run_id) == (0, cpus("0-3"), bind, "job")
+    assert str(found.compute) == ("0-1" if service else "0-3")
+
+
+def test_the_places_of_a_list_for_kmp_are_single_cpus():
+    env = {"KMP_AFFINITY": "reset,granularity=fine,explicit,proclist=[4,6]", "OMPBIND_CPUS": "4,6"}
+    expected = expect_variables({**env, "OMPBIND_RANK": "0"})
+    assert (expected.bind, expected.places) == (Bind.EXACT, (CpuSet([4]), CpuSet([6])))
+
+
+def test_nothing_is_expected_without_variables_of_ompbind():
+    wrong = {"OMPBIND_RANK": "0"}, {"OMPBIND_RANK": "x", "OMPBIND_CPUS": "0"}, {**SERVICE, "OMPBIND_CPUS": ""}
+    assert [*map(expect_variables, wrong)] == [None] * 3
+
+
+@pytest.mark.parametrize(("masks", "env", "severity", "code"), [
+    ("0-3 0-1 0-3*4", PLACED, Severity.OK, ""),
+    ("0-3*5", PLACED, Severity.OK, ""),  # no region has run
+    ("0-3*5", {}, Severity.ERROR, "unbound"),
+    ("0-3*5", {"OMP_PROC_BIND": "false"}, Severity.ERROR, "unbound"),
+    ("0-3 0-1 2-3", PLACED, Severity.NOTE, "confined"), ("0-3 0-1 4", PLACED, Severity.ERROR, "outside"),
+])  # fmt: skip
+def test_workers_stay_on_the_cpus_that_compute_beside_service_cpus(masks, env, severity, code):
+    expected = ExpectedBinding(
+        rank=0, cpus=cpus("0-3"), service_cpus=cpus("2-3"), places=(cpus("0-3"), cpus("0-1")),
+        bind=Bind.RANK, variables=tuple(PLACED.items()),
+    )  # fmt: skip
+    verdict = judge([process(masks, TORCH, **SERVICE, **env)], expected)
+    assert (verdict.severity, verdict.issues[0].code if verdict.issues else "") == (severity, code)
+
+
+IDENTITY = {"OMPBIND_RUN_ID": "job", "OMPBIND_RANK": "0", "OMPBIND_CPUS": "0-1"}
+PLANNED = {Bind.RANK: WHOLE, Bind.THREAD: WORKERS, Bind.EXACT: ONE_EACH, Bind.NONE: FREE}
+SHELL = process("0-1", name="sh", pid=50)
+
+
+def rank_plan(bind):
+    variables = select_variables({**PLANNED[bind], "OMP_NUM_THREADS": "2"})
+    return plan(bind).replace(run_id="job", variables=variables)
+
+
+def executed(masks, *libraries, env=None, **more):
+    """Return a process that a rank started with two threads, with other variables if `env` is given."""
+    return process(masks, *libraries, **{**IDENTITY, "OMP_NUM_THREADS": "2", **(env or {})}, **more)
+
+
+WITHOUT_BOTH = "executed without OMP_PLACES and without OMP_PROC_BIND"
+
+
+@pytest.mark.parametrize(("bind", "processes", "found", "text"), [
+    (Bind.EXACT, [executed("0-1*2", GOMP)], "error unbound", WITHOUT_BOTH),
+    (Bind.THREAD, [executed("0-1*2", LLVM)], "error unbound", "2 of 2 threads are not bound to places"),
+    (Bind.RANK, [executed("0-1*2", GOMP)], "error environment", f"python (100) was {WITHOUT_BOTH}"),
+    (Bind.EXACT, [executed("0-1", GOMP)], "error environment", WITHOUT_BOTH),
+    (Bind.THREAD, [executed("0-1 1", GOMP, env={**WORKERS, "OMP_PROC_BIND": "spread"})],
+     "error environment", "with OMP_PROC_BIND=spread (planned: close)"),
+    (Bind.EXACT, [process("0-1*2", GOMP)], "error unbound", "OMP_NUM_THREADS"),  # env -i
+    # it exports the variables, and the runtime has not applied them
+    (Bind.EXACT, [executed("0-1*2", GOMP, env=ONE_EACH)], "error unbound", "libgomp did not bind them"),
+    (Bind.EXACT, [executed("0-1*2", INTEL, env=ONE_EACH)], "ok", "all 2 threads"),  # not used yet
+    (Bind.THREAD, [executed("0-1*9", GOMP, env=WORKERS)], "ok", "all 9 threads"),  # no region yet
+    (Bind.THREAD, [executed("0-1*2", GOMP, unreadable=("environment",))], "ok", "all 2 threads"),
+    # descendants
+    (Bind.EXACT, [SHELL, executed("0-1*2", GOMP)], "error unbound", "threads of python (100)"),
+    (Bind.RANK, [SHELL, executed("0-1*2", GOMP)], "note environment", WITHOUT_BOTH),
+    (Bind.THREAD, [SHELL, executed("0-1 1", GOMP, env={**WORKERS, "OMP_NUM_THREADS": "1"})],
+     "note environment", "python (100) was executed with OMP_NUM_THREADS=1 (planned: 2)"),
+    (Bind.RANK, [executed("0-1", GOMP, env={**WHOLE, "KMP_AFFINITY": "none"})],
+     "note environment", "with KMP_AFFINITY=none (planned: unset)"),
+])  # fmt: skip
+def test_processes_executed_with_other_variables(bind, processes, found, text):
+    verdict = judge(processes, rank_plan(bind))
+    assert " ".join([str(verdict.severity), *(issue.code for issue in verdict.issues[:1])]) == found
+    assert text in verdict.text
+
+
+def test_a_list_of_cpus_is_a_binding_too():
+    listed = {"KMP_AFFINITY": "granularity=fine,explicit,proclist=[0,1]"}
+    expected = plan(Bind.EXACT).replace(run_id="job", variables=select_variables(listed))
+    assert judge([process("0-1*2", INTEL, **IDENTITY, **listed)], expected).severity is Severity.OK
+    verdict = judge([process("0-1", INTEL, **IDENTITY)], expected)
+    assert (verdict.issues[0].code, verdict.severity) == ("environment", Severity.ERROR)
+
+
+def test_places_that_are_too_long_to_be_written_are_not_missed():
+    expected = plan(Bind.EXACT, "0-2000").replace(run_id="job", variables=select_variables(FREE))
+    observed = process("0-2000*3", GOMP, **{**IDENTITY, "OMPBIND_CPUS": "0-2000"}, **FREE)
+    assert judge([observed], expected).severity is Severity.OK
 
 
 MASKS = st.lists(st.sets(st.integers(0, 5), min_size=1).map(CpuSet), min_size=1, max_size=12)

@@ -8,7 +8,7 @@ from ompbind.inspection.rank_processes import MaskOrigin, ObservedProcesses, mak
 from ompbind.openmp.binding import Bind
 from ompbind.planning.other_runs import LiveRun
 from ompbind.text import Severity
-from tests.inspection.test_judge import ONE_EACH, TORCH, cpus, process
+from tests.inspection.test_judge import FREE, GOMP, ONE_EACH, TORCH, cpus, process
 
 RANKS = ((0, cpus("0-1")), (1, cpus("2-3")))
 RUN = LiveRun(run_id="job", pid=10, uid=1, started=1, ranks=RANKS, claimed=cpus("0-3"), bind="rank")
@@ -86,6 +86,17 @@ def test_ranks_of_other_users_are_found_by_their_cpus():
     assert {group.rank for group in inspect(*OWN, *hidden, runs=(shared,)).groups} == {None}
 
 
+@pytest.mark.parametrize(("mode", "env", "code"), [
+    *((mode, env, "unbound") for mode in ("thread", "core", "exact") for env in ({}, FREE)),
+    *((mode, env, code) for mode in ("rank", "none") for env, code in (({}, "environment"), (FREE, ""))),
+])  # fmt: skip  # in modes without places, ompbind may have set OMP_PROC_BIND=false
+def test_inspect_finds_removed_variables_by_the_mode_of_the_run(mode, env, code):
+    runs = (RUN.replace(bind=mode),)
+    group = inspect(*OWN, rank(0, "0-1*2", GOMP, pid=12, **env), runs=runs).groups[0]
+    assert [issue.code for issue in group.verdict.issues] == ([code] if code else [])
+    assert group.expected.bind == mode or mode in ("rank", "none")
+
+
 @pytest.mark.parametrize(("mode", "masks", "severity"), [
     ("rank", "0-3*4", "ok"), ("none", "0-3 0*2", "note"), ("thread", "0-3 1 2 3", "ok"),
     ("thread", "0-3 1*3", "error"), ("core", "0-3*2 2-3", "ok"), ("exact", "3 0 1 2", "ok"),
@@ -99,11 +110,12 @@ def test_ranks_of_other_users_are_compared_with_the_mode_of_their_run(mode, mask
 
 
 def test_ranks_allowed_on_cpus_of_other_ranks_are_a_shared_issue():
-    text = "ranks 0 and 1 are both allowed on CPUs 0-1, contrary to the plan"
-    for masks, more, texts in ((("0-1", "0-2"), {}, [text]), (("0-3", "0-3"), {"OMPBIND_CPUS": "0-3"}, [])):
-        found = inspect(*OWN, *(rank(i, mask, pid=12 + i, **more) for i, mask in enumerate(masks)))
-        assert [issue.text for issue in found.shared_issues] == texts
-        assert (found.severity is Severity.OK) == (not texts)
+    planned = ("0-1 0-2", {}, "CPUs 0-1"), ("0-3 0-3", {"OMPBIND_CPUS": "0-3"}, "")
+    for masks, env, both in (*planned, ("0-2 0-2", {"OMPBIND_CPUS": "0-1"}, "CPU 2")):
+        found = inspect(*OWN, *(rank(i, mask, pid=12 + i, **env) for i, mask in enumerate(masks.split())))
+        text = f"ranks 0 and 1 are both allowed on {both}, contrary to the plan"
+        assert [issue.text for issue in found.shared_issues] == [text] * bool(both)
+        assert (found.severity is Severity.OK) == (not both)
 
 
 def test_names_are_cleaned_for_terminals_and_an_empty_inspection_is_rendered():

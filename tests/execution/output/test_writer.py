@@ -6,7 +6,7 @@ import tty
 
 import pytest
 
-from ompbind.execution.output.forwarder import NonBlockingWriter, open_writer
+from ompbind.execution.output.forwarder import open_writer
 
 
 @pytest.fixture
@@ -15,17 +15,6 @@ def files():
     yield lambda *numbers: kept.extend(numbers) or numbers
     for number in kept:
         os.close(number)
-
-
-@pytest.fixture
-def writers(files):
-
-    def begin(number):
-        output = open_writer(number, "standard output")
-        files(output.fd)
-        return output
-
-    return begin
 
 
 def open_socket():
@@ -38,10 +27,10 @@ def open_terminal():
     return reader, writer
 
 
-@pytest.mark.parametrize(
-    ("make", "may_open"), [(os.pipe, True), (os.pipe, False), (open_socket, True), (open_terminal, True)]
-)
-def test_bytes_that_do_not_fit_are_queued_and_written_in_order(files, writers, monkeypatch, make, may_open):
+@pytest.mark.parametrize(("make", "may_open"), [
+    (os.pipe, True), (os.pipe, False), (open_socket, True), (open_terminal, True),
+])  # fmt: skip
+def test_bytes_that_do_not_fit_are_queued_and_written_in_order(files, monkeypatch, make, may_open):
     def refuse(path, *_):
         raise PermissionError(13, "Permission denied", path)
 
@@ -49,7 +38,8 @@ def test_bytes_that_do_not_fit_are_queued_and_written_in_order(files, writers, m
     with monkeypatch.context() as patch:
         if not may_open:  # as for a pipe of another user; the tests may run as root
             patch.setattr(os, "open", refuse)
-        output = writers(writer)
+        output = open_writer(writer, "")
+    files(output.fd)
     blocks = [b"%07d\n" % number * 100 for number in range(500)]
     for block in blocks:
         output.put((block,))
@@ -63,10 +53,11 @@ def test_bytes_that_do_not_fit_are_queued_and_written_in_order(files, writers, m
     assert read == b"".join(blocks)
 
 
-def test_regular_files_are_written_at_the_shared_offset(files, writers, tmp_path):
+def test_regular_files_are_written_at_the_shared_offset(files, tmp_path):
     (writer,) = files(os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT))
     os.write(writer, b"before ")
-    output = writers(writer)
+    output = open_writer(writer, "")
+    files(output.fd)
     lines = [b"line %d\n" % number for number in range(3000)]  # more buffers than one write takes
     output.put(lines)
     assert output.flush()
@@ -74,26 +65,14 @@ def test_regular_files_are_written_at_the_shared_offset(files, writers, tmp_path
     assert (tmp_path / "file").read_bytes() == b"before " + b"".join(lines) + b"after"
 
 
-def test_a_full_device_is_reported_and_a_closed_reader_is_not_an_error(files, writers):
+def test_a_full_device_is_reported_and_a_closed_reader_is_not_an_error(files):
     reader, writer = os.pipe()
     os.close(reader)
     text = "cannot write to standard output: No space left on device"
     for number, error in ((writer, ""), (os.open("/dev/full", os.O_WRONLY), text)):
-        output = writers(*files(number))
+        output = open_writer(*files(number), "standard output")
+        files(output.fd)
         for data in (b"x", b"y"):
             output.put((data,))
             assert output.flush()
             assert (output.broken, output.error_text, output.pending_bytes) == (True, error, 0)
-
-
-def test_a_buffer_continues_after_a_partial_write():
-    taken = []
-
-    def write(buffers):
-        taken.append(b"".join(buffers)[:3])
-        return len(taken[-1])
-
-    output = NonBlockingWriter("", -1, write)
-    output.put((b"ab", b"", memoryview(b"cdefgh"), bytearray(b"i"), b"jk"))
-    assert output.flush()
-    assert taken == [b"abc", b"def", b"ghi", b"jk"]
