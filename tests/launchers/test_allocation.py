@@ -9,8 +9,8 @@ import pytest
 from ompbind.commands.environment import RankIdentity
 from ompbind.cpuset import CpuSet
 from ompbind.launchers.allocation import find_binding, read_job_cpus, read_listed_cpus, read_task_masks
-from ompbind.machine.read.root import DirectoryRoot
 from tests.launchers.environments import make_env
+from tests.machines import DictRoot
 from tests.tables import rows
 
 
@@ -79,20 +79,14 @@ FILES = {
     _CONDOR_SLOT=slot1_2                                      |             |                    |
     OAR_NODEFILE=nodes                                        | OAR         | OAR_NODEFILE       | 3
 """))  # fmt: skip
-def test_batch_systems_say_how_many_cpus_here_a_job_may_use(tmp_path, variables, system, variable, number):
-    for name, text in FILES.items():
-        (tmp_path / name).write_text(text)
+def test_batch_systems_say_how_many_cpus_here_a_job_may_use(variables, system, variable, number):
     env = make_env(variables.replace("(", "'(").replace(")", ")'"))
     files = {name: f"/{value}" for name, value in env.items() if value in (*FILES, "missing")}
-    found = read_job_cpus({**env, **files}, DirectoryRoot(str(tmp_path)), "n0.other")
+    found = read_job_cpus({**env, **files}, DictRoot(FILES), "n0.other")
     shown = (found.system, found.variable, str(found.count)) if found else ("", "", "")
     assert shown == (system, variable, number)
 
 
-@pytest.mark.parametrize(("variables", "cpus"), rows("""
-    LSB_JOBID=5 LSB_BIND_CPU_LIST=0,1,6 | 0-1,6
-    LSB_JOBID=5                         |
-    LSB_JOBID=5 LSB_BIND_CPU_LIST=some  |
-"""))  # fmt: skip
-def test_lsf_lists_the_cpus_of_a_job(variables, cpus):
-    assert str(read_listed_cpus(make_env(variables))) == cpus
+def test_lsf_lists_the_cpus_of_a_job():
+    lists = {"": "", "LSB_BIND_CPU_LIST=0,1,6": "0-1,6", "LSB_BIND_CPU_LIST=some": ""}
+    assert {text: str(read_listed_cpus(make_env(f"LSB_JOBID=5 {text}"))) for text in lists} == lists

@@ -19,8 +19,8 @@ from ompbind.launchers.find import (
     read_local_rank,
 )
 from ompbind.launchers.launchers import LAUNCHERS, may_have_launcher, may_have_variables
-from ompbind.machine.read.root import DirectoryRoot
 from tests.launchers import environments
+from tests.machines import DictRoot
 from tests.tables import rows
 from tests.toys import run_with
 
@@ -64,8 +64,6 @@ def ancestors(names):
     TORCHRUN                          | torchrun           | 1 3 1 3
     MVAPICH2                          | MVAPICH2           | 1 3 1 3
     JSM                               | JSM                | 1 3 1 3
-    FLUX FLUX_JOB_SIZE=4 FLUX_JOB_NNODES=2                      | Flux  | 1 4 1 2
-    FLUX FLUX_JOB_NNODES=2                                      | Flux  | 1 3 1 0
     TASKS                                                       | Slurm | 9 40 0 0
     TASKS SLURM_TASKS_PER_NODE=4(x2),3 SLURM_NODEID=2           | Slurm | 9 40 0 3
     TASKS SLURM_TASKS_PER_NODE=4 SLURM_STEP_TASKS_PER_NODE=2    | Slurm | 9 40 0 2
@@ -89,9 +87,7 @@ def test_a_rank_is_found_in_the_variables_of_its_launcher(words, launcher, numbe
     FLUX_JOB_SIZE=4 FLUX_JOB_NNODES=2                                         | [[0,2,2,1]] | 2
     FLUX_JOB_SIZE=3 FLUX_JOB_NNODES=2                                         | 0;2       | 0
 """))  # fmt: skip
-def test_flux_is_asked_only_where_its_variables_leave_several_possibilities(
-    tmp_path, variables, taskmap, local_size
-):
+def test_flux_is_asked_only_where_its_variables_do_not_suffice(tmp_path, variables, taskmap, local_size):
     asked = tmp_path / "asked"
     script = f'#!/bin/sh\necho "$@" >{asked}\n'
     script += "exit 1\n" if taskmap == "fails" else f"echo '{taskmap}'\n"
@@ -99,9 +95,8 @@ def test_flux_is_asked_only_where_its_variables_leave_several_possibilities(
     (tmp_path / "flux").chmod(0o755)
     rank = find_launcher({**env(f"FLUX {variables}"), "PATH": f"{tmp_path}:/usr/bin:/bin"})
     assert rank.identity.local_size == int(local_size)
-    assert asked.exists() == bool(taskmap)
-    if taskmap:
-        assert asked.read_text() == "job taskmap --to=raw 86872427233280\n"
+    question = asked.read_text() if asked.exists() else ""
+    assert question == ("job taskmap --to=raw 86872427233280\n" if taskmap else "")
 
 
 @pytest.mark.parametrize(("words", "processes", "launcher"), rows("""
@@ -116,24 +111,18 @@ def test_flux_is_asked_only_where_its_variables_leave_several_possibilities(
     SLURM_STEP SLURM_CRAY   | sh containerd-shim                     | PALS
     RUN OPEN_MPI_4          | mpirun rank-supervisor ompbind         | Open MPI
     RUN OMPBIND_RANK=0 TORCHRUN RANK=0 LOCAL_RANK=0 | pt_elastic rank-supervisor ompbind | torchrun
+    SLURM_SCRIPT            | slurm_script slurmstepd              | script of Slurm
+    SLURM_SCRIPT OPEN_MPI_4 | slurm_script slurmstepd              | script of Slurm
+    SLURM_INTERACTIVE       | bash slurmstepd                      | script of Slurm
+    RUN OPEN_MPI_4          | rank-supervisor ompbind mpirun       |
+    TORCHRUN RUN            | rank-supervisor ompbind python3      |
+                            |                                      |
 """))  # fmt: skip
 def test_the_innermost_launcher_is_the_one_whose_process_is_nearest(words, processes, launcher):
-    """Where processes are hidden, launchers are nested as usual."""
-    assert find_launcher(env(words), ancestors(processes)).launcher == launcher
-
-
-@pytest.mark.parametrize(("words", "processes", "script"), rows("""
-    SLURM_SCRIPT            | slurm_script slurmstepd         | Slurm
-    SLURM_SCRIPT OPEN_MPI_4 | slurm_script slurmstepd         | Slurm
-    SLURM_INTERACTIVE       | bash slurmstepd                 | Slurm
-    RUN OPEN_MPI_4          | rank-supervisor ompbind mpirun  |
-    TORCHRUN RUN            | rank-supervisor ompbind python3 |
-                            |                                 |
-"""))  # fmt: skip
-def test_scripts_of_jobs_and_ranks_of_run_are_no_ranks_of_a_launcher(words, processes, script):
-    assert find_launcher(env(words), ancestors(processes)) is None
-    found = find_batch_script(env(words), ancestors(processes))
-    assert (found.name if found else "") == script
+    """Where processes are hidden, launchers are nested as usual. Scripts and ranks of run are none."""
+    rank, script = (find(env(words), ancestors(processes)) for find in (find_launcher, find_batch_script))
+    texts = ([rank.launcher] if rank else []) + ([f"script of {script.name}"] if script else [])
+    assert " ".join(texts) == launcher
 
 
 @pytest.mark.parametrize(("words", "given", "missing"), rows("""
@@ -172,15 +161,10 @@ def test_the_process_of_the_launcher_identifies_a_job_without_an_identifier():
     assert find_launcher(env("MPICH PMI_JOBID=a/b")).run_id == "mpich-a_b"
 
 
-@pytest.mark.parametrize(("words", "local_rank"), rows("""
-    HOME=/                                    | 0
-    OPEN_MPI_4                                | 1
-    OPEN_MPI_4 OMPI_COMM_WORLD_LOCAL_RANK=0 LOCAL_RANK=7 | 0
-    OUTER TORCHRUN LOCAL_RANK=2               | 2
-    LOCAL_RANK=2                              | 2
-"""))  # fmt: skip
-def test_one_rank_of_a_machine_is_the_first_for_messages(words, local_rank):
-    assert read_local_rank(env(words)) == int(local_rank)
+def test_one_rank_of_a_machine_is_the_first_for_messages():
+    ranks = {"HOME=/": 0, "OPEN_MPI_4": 1, "OPEN_MPI_4 OMPI_COMM_WORLD_LOCAL_RANK=0 LOCAL_RANK=7": 0,
+             "OUTER TORCHRUN LOCAL_RANK=2": 2, "LOCAL_RANK=2": 2}  # fmt: skip
+    assert {words: read_local_rank(env(words)) for words in ranks} == ranks
 
 
 ENVIRONMENTS = {
@@ -237,9 +221,7 @@ def test_several_copies_of_one_command_are_found(words, launcher):
     slurmstepd:0-7 ompbind:0-3                | slurmstepd |     | 0-3
     slurmstepd:0-7 ompbind:0-1                | slurmstepd | yes | 0-3
 """))  # fmt: skip
-def test_a_rank_is_bound_if_it_has_fewer_cpus_than_its_own_launcher(
-    tmp_path, processes, daemons, bound, cpuset
-):
+def test_a_rank_is_bound_if_it_has_fewer_cpus_than_its_own_launcher(processes, daemons, bound, cpuset):
     """A torchrun that srun has bound has not bound its ranks. CPUs outside the cpuset do not count."""
     chain = [process.split(":") for process in ("init:0-7", *processes.split())]
     files = {f"proc/{pid}/status": f"Name:\t{name}\nPPid:\t{pid - 1}\nCpus_allowed_list:\t{cpus}\n"
@@ -247,10 +229,7 @@ def test_a_rank_is_bound_if_it_has_fewer_cpus_than_its_own_launcher(
     if cpuset:
         files |= {"proc/mounts": "cgroup2 /cg cgroup2 rw 0 0\n", "proc/self/cgroup": "0::/\n",
                   "cg/cpuset.cpus.effective": f"{cpuset}\n"}  # fmt: skip
-    for path, text in files.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-    root = DirectoryRoot(str(tmp_path))
+    root = DictRoot(files)
     found = tuple(read_ancestors(root, len(chain)))
     assert [ancestor.name for ancestor in found] == [name for name, _ in chain[-2:0:-1]]
     allowed = CpuSet.from_list(chain[-1][1])
