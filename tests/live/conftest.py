@@ -100,15 +100,8 @@ def start():
 
     yield begin
     for process in started:
-        process.kill()
-        close(process)
-
-
-def close(process):
-    process.wait()
-    for pipe in (process.stdin, process.stdout, process.stderr):
-        if pipe:
-            pipe.close()
+        with process:  # closes its pipes and waits
+            process.kill()
 
 
 def one_line(text):

@@ -13,7 +13,6 @@ from tests.live.conftest import (
     OMPBIND,
     RUNTIME_DIR,
     clean_environment,
-    close,
     find_processes,
     kill_all,
     start_program,
@@ -87,7 +86,8 @@ class Scene:
         while left := self.find():
             kill_all(left)
         for process in self.started:
-            close(process)
+            with process:  # closes its pipes and waits
+                pass
 
 
 def check_messages(text):

@@ -148,20 +148,13 @@ def read_lines(process):
     return sorted(process.stdout.readline() for _ in range(2))
 
 
-def test_programs_that_start_later_find_the_run_and_a_killed_container_leaves_nothing(start, words):
-    process = start(TWO, "sh", "-c", "echo up; exec sleep 300")
-    assert read_lines(process) == ["up\n"] * 2
-    live = json.loads(run_quietly(*words, "exec", "tested", "ompbind", "ps", "--format", "json"))
-    assert len(live["runs"]) == 1, live
-    run_quietly(*words, "kill", "--signal", "KILL", "tested")
-    assert process.wait(20) == 137
-
-
-def test_signals_from_outside_reach_all_ranks_also_below_an_init(start, words):
+def test_below_an_init_signals_reach_all_ranks_and_programs_that_start_later_find_the_run(start, words):
     """Without --init, ompbind is process 1, as in test_first_process.py."""
     init = ("--init", "--init-path", required("catatonit", "tini"))
     process = start((*init, *TWO), "python3", "-c", SIGNALLED)
     assert read_lines(process) == ["up\n"] * 2
+    live = json.loads(run_quietly(*words, "exec", "tested", "ompbind", "ps", "--format", "json"))
+    assert len(live["runs"]) == 1, live
     for number in (signal.SIGHUP, signal.SIGTERM):
         run_quietly(*words, "kill", "--signal", str(int(number)), "tested")
         assert read_lines(process) == [f"0 {number}\n", f"1 {number}\n"]

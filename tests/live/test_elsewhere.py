@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tests.live.conftest import is_alive, start_program, wait_until
+from tests.live.conftest import is_alive, run_program, start_program, wait_until
 
 WITHOUT = {
     "pidfds": "del os.pidfd_open",
@@ -14,23 +14,22 @@ WITHOUT = {
 BEGIN = "import os, select, sys; {}; from ompbind.__main__ import start; start()"
 
 
-def begin(lacks, *args):
-    return start_program(sys.executable, "-c", BEGIN.format(WITHOUT.get(lacks, lacks)), *args)
+def words(lacks, *args):
+    return (sys.executable, "-c", BEGIN.format(WITHOUT.get(lacks, lacks)), "run", *args)
 
 
 @pytest.mark.two_cpus
 def test_a_failing_rank_takes_its_group_and_the_others_down(tmp_path):
     script = f"""[ $RANK = 0 ] || {{ touch {tmp_path}/started; exec sleep 300; }}
         while [ ! -e {tmp_path}/started ]; do sleep 0.02; done; trap '' TERM; sleep 300 & echo $!; exit 3"""
-    process = begin("all of it", "run", "-n", "2", "--grace", "0.1", "--", "sh", "-c", script)
-    stdout, stderr = process.communicate(timeout=20)
-    assert (process.returncode, "Traceback" in stderr, is_alive(stdout.strip())) == (3, False, False), stderr
-    assert "stopping rank 1 with SIGTERM" in stderr
+    done = run_program(*words("all of it", "-n", "2", "--grace", "0.1", "--", "sh", "-c", script))
+    assert (done.returncode, is_alive(done.stdout.strip())) == (3, False), done.stderr
+    assert ("Traceback" in done.stderr, "stopping rank 1 with SIGTERM" in done.stderr) == (False, True)
 
 
 @pytest.mark.parametrize("lacks", WITHOUT)
 def test_nothing_is_left_when_ompbind_is_killed(lacks):
-    process = begin(lacks, "run", "-n", "2", "--", "sh", "-c", "sleep 300 & echo $$ $!; wait")
+    process = start_program(*words(lacks, "-n", "2", "--", "sh", "-c", "sleep 300 & echo $$ $!; wait"))
     pids = [int(word) for _ in range(2) for word in process.stdout.readline().split()]
     process.kill()
     process.communicate(timeout=20)
@@ -42,6 +41,5 @@ def test_nothing_is_left_when_ompbind_is_killed(lacks):
     ("del select.epoll", "only Linux can supervise ranks"),
 ])  # fmt: skip
 def test_what_is_missing_is_named(lacks, message):
-    process = begin(lacks, "run", "--", "true")
-    _, stderr = process.communicate(timeout=20)
-    assert (process.returncode, message in stderr) == (125, True), stderr
+    done = run_program(*words(lacks, "--", "true"))
+    assert (done.returncode, message in done.stderr) == (125, True), done.stderr

@@ -16,9 +16,8 @@ from tests.packaging.scripts import ROOT
 
 
 def start_example(name, before=(sys.executable,), **env):
-    done = run_program(
-        *before, ROOT / "docs/examples" / name, timeout=120, env={"PYTHONPATH": str(ROOT), **env}
-    )
+    env = {"PYTHONPATH": str(ROOT), **env}
+    done = run_program(*before, ROOT / "docs/examples" / name, timeout=120, env=env)
     assert done.returncode == 0, done.stderr
     return done
 

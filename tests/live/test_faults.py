@@ -127,12 +127,9 @@ def test_a_run_with_such_ranks_ends_and_leaves_nothing(scene, name):
 @pytest.mark.two_cpus
 def test_daemons_are_stopped_with_their_rank_only(scene):
     """Rank 0 exits and leaves a daemon, which is stopped or killed; rank 1 and its daemon continue."""
-    script = (
-        "trap '' TERM; (setsid sleep 300 & "
-        'echo $! >"$1/.$RANK"); mv "$1/.$RANK" "$1/$RANK"; '
-        'while [ ! -e "$1/1" ]; do sleep 0.02; done; [ $RANK = 0 ] && exit 0; '
-        'while [ ! -e "$1/over" ]; do sleep 0.02; done; exit 3'
-    )
+    script = """trap '' TERM; (setsid sleep 300 & echo $! >"$1/.$RANK"); mv "$1/.$RANK" "$1/$RANK"
+        while [ ! -e "$1/1" ]; do sleep 0.02; done; [ $RANK = 0 ] && exit 0
+        while [ ! -e "$1/over" ]; do sleep 0.02; done; exit 3"""
     process = scene.begin("-n", "2", "--grace", "0.3", *scene.command("sh", "-c", script))
     scene.wait_for("0", "1")
     first, second = scene.pids("0")[0], scene.pids("1")[0]

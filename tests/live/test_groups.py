@@ -112,7 +112,7 @@ def test_tags_log_files_summary_and_report_have_the_groups(ompbind, tmp_path):
     assert (record["schema"], record["plan"]["schema"]) == ("ompbind-run/1", "ompbind-plan/3")
 
 
-def test_formats_of_plan_show_all_groups(ompbind):
+def test_formats_of_plan_show_all_groups_and_masks_give_the_same_cpus(ompbind):
     groups = shlex.split("-c 2 --name a -- x : -n 2 --name b --memory bind -- y")
     plan = ["plan", "--topology", "sample:two-sockets", "--format"]
     done = ompbind(*plan, "numactl", *groups)
@@ -124,17 +124,11 @@ def test_formats_of_plan_show_all_groups(ompbind):
     assert "rank 1 (b 0): CPUs 2-4" in ompbind(*plan, "picture", *groups).stdout
     error = one_line(ompbind(*plan, "slurm", *groups).stderr)
     assert "--format slurm has one --memory for all ranks, but the groups differ in it" in error
-
-
-def test_masks_of_groups_give_their_ranks_the_same_cpus(ompbind):
-    words = "--name a -n 2 -c 1 --service-cores 1 -- x : --name b -n 2 --reserve 1 -- y"
-    plan = ["plan", "--topology", "sample:two-sockets", "--format"]
-    made = ompbind(*plan, "mask", *words.split())
-    first, second = map(shlex.split, made.stdout.splitlines())
+    words = shlex.split("--name a -n 2 -c 1 --service-cores 1 -- x : --name b -n 2 --reserve 1 -- y")
+    first, second = map(shlex.split, ompbind(*plan, "mask", *words).stdout.splitlines())
     masks = ["--name", "a", *first, "--", "x", ":", "--name", "b", *second, "--", "y"]
-    again = ompbind(*plan, "taskset", *masks)
-    assert again.stdout == ompbind(*plan, "taskset", *words.split()).stdout
-    assert len(again.stdout.splitlines()) == 4
+    cpus = ompbind(*plan, "taskset", *words).stdout
+    assert (ompbind(*plan, "taskset", *masks).stdout, len(cpus.splitlines())) == (cpus, 4)
 
 
 @pytest.mark.two_cpus
@@ -212,9 +206,6 @@ def test_on_failure_is_of_the_group_and_a_restarted_server_restarts_no_client(sc
     assert "attempt 2 starts in 1 s" in messages
     assert (scene.directory / "server").read_text().split() == ["1", "2"]
     assert (scene.directory / "client").read_text().split() == ["1"]
-    code, messages, _ = scene.run(*group(scene, "a", "exec sleep 30"), ":", *group(scene, "b", "exit 1"))
-    assert code == 1
-    assert "stopping rank 0 with SIGTERM" in messages
 
 
 @pytest.mark.two_cpus
