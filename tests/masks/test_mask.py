@@ -1,5 +1,7 @@
 """The mask grammar: values, error positions, canonical text."""
 
+import re
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -28,34 +30,27 @@ def test_every_mask_reads_as_what_it_was_written_from(made):
         assert chains == [value[2] for value in expected]
 
 
-@pytest.mark.parametrize(("text", "marked"), [
-    ("", ""), ("0,,1", ","), ("0||1", "|"), ("0,1,", ""), ("3-1", "3-1"), ("node:0,core:7-4", "7-4"),
-    ("-1", "-"), ("0--3", "-3"), ("node:-1", "-"), ("0-7:-2", "-2"), ("1,x", "x"), ("0 1", "0 1"),
-    ("0 - 3", "0 "), ("1.5", "1.5"), ("0-", ""), ("0-7:2/", ""), ("0-7:0", "0"), ("0-7:0/4", "0/4"),
-    ("0-7:4/2", "4/2"), ("5:3", "5:3"), ("0-65536", "65536"), ("0xfg", "0xfg"), ("1,0x0", "0x0"),
-    ("auto|0", "auto"), ("NONE", "NONE"), ("nod:0", "nod"), ("node:0.^core:0", "^core"),
-    ("node:0:core:1", "0:core:1"), ("node", "node"), ("node:0.core", "core"), ("node:0.", ""),
-    ("node:#0-#1", "#1"),
+@pytest.mark.parametrize(("text", "marked", "message"), [
+    ("0,99999999", "99999999", "^'99999999' is too large for a CPU number$"),
+    ("1,x", "x", "^'x' is not a number$"), ("0--3", "-3", "^a number is negative$"),
+    ("0-", "", "^a number is missing$"), ("3-1", "3-1", "^the range '3-1' is reversed$"),
+    ("NONE", "NONE", "^the word 'none' must be lower case$"),
+    ("0,nobind", "nobind", "^the word 'nobind' cannot be combined with other items$"),
+    *((text, marked, ".") for text, marked in (
+        ("", ""), ("0,,1", ","), ("0||1", "|"), ("0,1,", ""), ("node:0,core:7-4", "7-4"), ("-1", "-"),
+        ("node:-1", "-"), ("0-7:-2", "-2"), ("0 1", "0 1"), ("0 - 3", "0 "), ("1.5", "1.5"), ("0-7:2/", ""),
+        ("0-7:0", "0"), ("0-7:0/4", "0/4"), ("0-7:4/2", "4/2"), ("5:3", "5:3"), ("0-65536", "65536"),
+        ("0xfg", "0xfg"), ("1,0x0", "0x0"), ("auto|0", "auto"), ("nod:0", "nod"), ("node:0.^core:0", "^core"),
+        ("node:0:core:1", "0:core:1"), ("node", "node"), ("node:0.core", "core"), ("node:0.", ""),
+        ("node:#0-#1", "#1"),
+    )),
 ])  # fmt: skip
-def test_errors_are_marked(text, marked):
+def test_errors_are_marked_and_say_what_is_wrong(text, marked, message):
     with pytest.raises(MaskError) as caught:
         parse_mask(text)
-    error = caught.value
-    assert text[slice(*error.span)] == marked
-    assert error.message
-    assert error.hint
-
-
-@pytest.mark.parametrize(("text", "message"), [
-    ("0,99999999", "'99999999' is too large for a CPU number"), ("1,x", "'x' is not a number"),
-    ("0--3", "a number is negative"), ("0-", "a number is missing"), ("3-1", "the range '3-1' is reversed"),
-    ("NONE", "the word 'none' must be lower case"),
-    ("0,nobind", "the word 'nobind' cannot be combined with other items"),
-])  # fmt: skip
-def test_what_is_wrong_with_a_number(text, message):
-    with pytest.raises(MaskError) as caught:
-        parse_mask(text)
-    assert caught.value.message == message
+    assert text[slice(*caught.value.span)] == marked
+    assert re.search(message, caught.value.message)
+    assert caught.value.hint
 
 
 @MORE
