@@ -51,16 +51,7 @@ def parse(text):
 def test_settings(text, expected):
     found = parse(f"[defaults]\n{text}\n").settings
     assert [(option.key, given.value) for option, given in found] == expected
-
-
-def test_presets_with_their_environment():
-    text = '[preset.base]\nmask = "0-3"\n[preset."big one"]\nno-mask = true\n'
-    presets = parse(f'{text}[preset."big one".env]\nPORT = "{{rank+8000}}"\n').presets
-    assert [*presets] == ["base", "big one"]
-    assert [(option.key, given.value, given.place) for option, given in presets["big one"]] == [
-        ("mask", None, "/home/me/ompbind.toml:4: preset.'big one'.no-mask"),
-        ("env", "PORT={rank+8000}", "/home/me/ompbind.toml:6: preset.'big one'.env.PORT"),
-    ]
+    assert "defaults.env" not in text or found[0][1].place == "/home/me/ompbind.toml:3: defaults.env.A"
 
 
 def file(kind, *presets):
