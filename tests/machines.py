@@ -132,23 +132,18 @@ def tree_files(parts: dict[Level, list[CpuSet]], online: CpuSet) -> dict[str, st
     packages = [cpus & online for cpus in parts[Level.PACKAGE]]
     for cpu in online:
         domains = {level: owners[level][cpu] & online for level in owners}
-        tree |= _cpu_files(cpu, domains, packages.index(domains[Level.PACKAGE]))
+        files = {
+            "topology/core_cpus": kernel_mask(domains[Level.CORE]),
+            "topology/core_cpus_list": str(domains[Level.CORE]),
+            "topology/package_cpus": kernel_mask(domains[Level.PACKAGE]),
+            "topology/physical_package_id": str(packages.index(domains[Level.PACKAGE])),
+        }
+        for index, (level, shared) in enumerate(((1, Level.CORE), (2, Level.CORE), (3, Level.L3))):
+            files[f"cache/index{index}/level"] = str(level)
+            files[f"cache/index{index}/type"] = "Data" if level == 1 else "Unified"
+            files[f"cache/index{index}/shared_cpu_map"] = kernel_mask(domains[shared])
+        tree |= {f"sys/devices/system/cpu/cpu{cpu}/{name}": f"{text}\n" for name, text in files.items()}
     return tree
-
-
-def _cpu_files(cpu: int, domains: dict[Level, CpuSet], package: int) -> dict[str, str]:
-    directory = f"sys/devices/system/cpu/cpu{cpu}"
-    files = {
-        "topology/core_cpus": kernel_mask(domains[Level.CORE]),
-        "topology/core_cpus_list": str(domains[Level.CORE]),
-        "topology/package_cpus": kernel_mask(domains[Level.PACKAGE]),
-        "topology/physical_package_id": str(package),
-    }
-    for index, (level, shared) in enumerate(((1, Level.CORE), (2, Level.CORE), (3, Level.L3))):
-        files[f"cache/index{index}/level"] = str(level)
-        files[f"cache/index{index}/type"] = "Data" if level == 1 else "Unified"
-        files[f"cache/index{index}/shared_cpu_map"] = kernel_mask(domains[shared])
-    return {f"{directory}/{name}": f"{text}\n" for name, text in files.items()}
 
 
 class DictRoot:

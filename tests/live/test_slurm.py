@@ -40,9 +40,8 @@ def run_job(directory, script, env):
 def check_reports(lines):
     reports = sorted(map(json.loads, lines), key=lambda report: report["RANK"])
     assert [report["cpus"] for report in reports] == [[cpu] for cpu in two_cpus()]
-    assert [(report["LOCAL_RANK"], report["LOCAL_WORLD_SIZE"]) for report in reports] == [
-        ("0", "2"), ("1", "2"),
-    ]  # fmt: skip
+    assert [report["LOCAL_RANK"] for report in reports] == ["0", "1"]
+    assert {report["LOCAL_WORLD_SIZE"] for report in reports} == {"2"}
     return {report["OMPBIND_RUN_ID"].partition("-")[0] for report in reports}
 
 
@@ -54,14 +53,11 @@ def test_tasks_of_a_step_get_cpus_of_their_own(slurm, binding):
     assert done.stderr.count("already bound by") == (binding == "cores")
 
 
-SINGLE = "this is the script or shell of a Slurm job, not one of its ranks"
-
-
 def test_the_script_of_a_batch_job_is_a_single_rank(slurm, tmp_path):
     command = f"{QUOTED} exec --share -- sh -c 'echo rank $RANK of $WORLD_SIZE on $OMPBIND_CPUS'"
     code, out = run_job(tmp_path, command, slurm)
     text = " ".join(out.split())
-    assert (code, SINGLE in text) == (0, True)
+    assert (code, "this is the script or shell of a Slurm job, not one of its ranks" in text) == (0, True)
     assert text.endswith(f"rank 0 of 1 on {CpuSet(os.sched_getaffinity(0))}")
 
 
@@ -80,7 +76,6 @@ def test_an_exported_plan_is_what_srun_does(slurm, options):
 
 
 IN_JOB = {
-    "srun": "srun -n 2 --cpu-bind=none {}",
     "pmi": "srun -n 2 --cpu-bind=none --mpi=pmi2 {}",
     "programs": "srun -n 2 --cpu-bind=none --multi-prog {programs}",
     "openmpi": "mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none -n 2 {}",

@@ -18,15 +18,14 @@ def test_taskset_replaces_the_mask_as_the_warning_says(ompbind):
     first, second = map(str, two_cpus())
     wrapper = [required("taskset"), "-c", second]
     text = f"taskset -c {second} replaces the affinity mask of its rank"
-    done = ompbind("run", "-m", first, "--", *wrapper, *MASK)
-    assert (mask_of(done), text in one_line(done.stderr)) == (second, True)
-    done = ompbind("run", "-m", first, "--wrap", " ".join(wrapper), "--", *MASK)
-    assert (mask_of(done), text in one_line(done.stderr)) == (second, True)
+    for words in (("--", *wrapper), ("--wrap", " ".join(wrapper), "--")):
+        done = ompbind("run", "-m", first, *words, *MASK)
+        assert (mask_of(done), text in one_line(done.stderr)) == (second, True)
     refused = ompbind("run", "-m", first, "--strict", "--", *wrapper, *MASK)
     assert (refused.returncode, refused.stdout, text in one_line(refused.stderr)) == (125, "", True)
     same = ompbind("run", "-m", second, "--strict", "--", *wrapper, *MASK)
     assert (same.returncode, same.stderr, mask_of(same)) == (0, "", second)
-    assert text in " ".join(ompbind("plan", "-m", first, "--", *wrapper, "true").stdout.split())
+    assert text in one_line(ompbind("plan", "-m", first, "--", *wrapper, "true").stdout)
     assert text in one_line(ompbind("exec", "-m", first, "--", *wrapper, "true").stderr)
     issues = json.loads(ompbind("doctor", "--format", "json", "--", *wrapper, "true").stdout)["findings"]
     (issue,) = (issue for issue in issues if issue["check"] == "wrappers")

@@ -78,30 +78,25 @@ def test_a_library_for_another_architecture_is_skipped(tmp_path):
     assert names([other]) == ["iomp"], "a missing library is recognized by its name"
 
 
-@pytest.mark.parametrize(("tags", "alone", "listed"), rows("""
-    runpath=own                  | gomp     | iomp
-    rpath=own                    | gomp     | gomp
-    runpath=none rpath=own       |          | iomp
+@pytest.mark.parametrize(("tags", "alone", "listed", "inherited"), rows("""
+    runpath=own                  | gomp     | iomp | iomp
+    rpath=own                    | gomp     | gomp | gomp
+    runpath=none rpath=own       |          | iomp |
 """))  # fmt: skip
-def test_directories_are_searched_in_the_order_of_the_linker(tmp_path, tags, alone, listed):
-    """RPATH comes before LD_LIBRARY_PATH, RUNPATH after it; RPATH is ignored where RUNPATH is there."""
+def test_directories_are_searched_in_the_order_of_the_linker(tmp_path, tags, alone, listed, inherited):
+    """RPATH comes before LD_LIBRARY_PATH, RUNPATH after it; RPATH is ignored where RUNPATH is there.
+
+    A library inherits the RPATH of the program, but not its RUNPATH.
+    """
     put(tmp_path / "own/libx.so", make_elf(["libgomp.so.1"]))
+    put(tmp_path / "own/liba.so", make_elf(["libx.so"]))
     put(tmp_path / "listed/libx.so", make_elf(["libiomp5.so"]))
     put(tmp_path / "other/libx.so", make_elf(["libiomp5.so"]))
     paths = {tag: f"$ORIGIN/{name}" for tag, name in (word.split("=") for word in tags.split())}
-    app = put(tmp_path / "app", make_elf(["libx.so"], **paths))
-    assert " ".join(names([app])) == alone
-    assert names([app], {"LD_LIBRARY_PATH": str(tmp_path / "listed")}) == [listed]
-
-
-def test_a_library_inherits_the_rpath_of_the_program_but_not_its_runpath(tmp_path):
-    put(tmp_path / "own/libgomp.so.1")
-    put(tmp_path / "own/liba.so", make_elf(["libb.so"]))
-    put(tmp_path / "own/libb.so", make_elf(["libgomp.so.1"]))
-    put(tmp_path / "listed/libb.so", make_elf(["libiomp5.so"]))
-    for tag, name in (("rpath", "gomp"), ("runpath", "iomp")):
-        app = put(tmp_path / "app", make_elf(["liba.so"], **{tag: "$ORIGIN/own"}))
-        assert names([app], {"LD_LIBRARY_PATH": str(tmp_path / "listed")}) == [name]
+    direct, behind = (put(tmp_path / name, make_elf([name], **paths)) for name in ("libx.so", "liba.so"))
+    env = {"LD_LIBRARY_PATH": str(tmp_path / "listed")}
+    found = (names([direct]), names([direct], env), names([behind], env))
+    assert tuple(map(" ".join, found)) == (alone, listed, inherited)
 
 
 def test_preloaded_libraries_come_first_and_are_not_loaded_a_second_time(tmp_path):
@@ -112,14 +107,6 @@ def test_preloaded_libraries_come_first_and_are_not_loaded_a_second_time(tmp_pat
     assert found(read_workload([app], {"LD_PRELOAD": mine})) == [("gomp", "preloaded", "LD_PRELOAD")]
     argv = ["env", "-u", "A", f"LD_PRELOAD={intel}", app, "LD_PRELOAD=/nonesuch"]
     assert names(argv, {"PATH": os.environ["PATH"]}) == ["iomp", "gomp"]
-
-
-def test_a_static_program_ignores_preloaded_libraries(tmp_path):
-    workload = read_workload([put(tmp_path / "app")], {"LD_PRELOAD": put(tmp_path / "libiomp5.so")})
-    assert (workload.static, found(workload)) == (True, [])
-    (text,) = find_missing_preloads([], workload, ())
-    assert "statically linked" in text
-    assert not read_workload([put(tmp_path / "other", make_elf(["libc.so.6"]))], {}).static
 
 
 def test_pipes_are_never_opened(tmp_path):
@@ -220,7 +207,7 @@ def test_a_link_to_another_runtime_is_not_preloaded_for_it(tmp_path):
     assert caught.value.hint.endswith("/lib/libiomp5.so is a link to libomp.so: use --preload omp")
 
 
-def test_an_expected_library_that_is_not_preloaded_is_reported(tmp_path):
+def test_an_expected_library_that_is_not_preloaded_or_that_a_static_program_ignores_is_reported(tmp_path):
     path = put(tmp_path / "libtcmalloc_minimal.so.4")
     (tmp_path / "libmine.so").symlink_to(path)
     workload = read_workload([], {"LD_PRELOAD": path})
@@ -229,6 +216,10 @@ def test_an_expected_library_that_is_not_preloaded_is_reported(tmp_path):
     assert ["--preload iomp" in texts[0], f"--preload {tmp_path}/other.so adds it" in texts[1]] == [True] * 2
     (text,) = find_missing_preloads(["tcmaloc"], Workload(), ())
     assert "known are tcmalloc, jemalloc" in text
+    static = read_workload([put(tmp_path / "app")], {"LD_PRELOAD": path})
+    assert (static.static, found(static)) == (True, [])
+    (text,) = find_missing_preloads([], static, ())
+    assert "statically linked" in text
 
 
 @pytest.mark.parametrize(("name", "message", "hint"), rows("""
@@ -266,7 +257,7 @@ def test_entries_of_ld_preload_that_cannot_be_loaded_are_reported(tmp_path, valu
     expected = list(filter(None, warnings.split(";")))
     assert len(workload.preload_warnings) == len(expected)
     assert all(text in warning for text, warning in zip(expected, workload.preload_warnings, strict=True))
-    if "$LIB" in value or "{rank}" in value:
+    if "$LIB" in value:
         assert list(find_missing_preloads(["tcmalloc"], workload, [value.strip(":")])) == []
 
 
