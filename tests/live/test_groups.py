@@ -13,7 +13,7 @@ from contextlib import nullcontext
 import pytest
 
 from tests.live.conftest import children_of, is_alive, one_line, ranks_of, state_of, two_cpus, wait_until
-from tests.live.test_kills import BARE, FAMILY, measure, sleep_from, wait_for_supervisor
+from tests.live.test_kills import BARE, FAMILY, check_kill, measure, wait_for_supervisor
 from tests.long import rounds
 
 pytestmark = pytest.mark.usefixtures("stranger")
@@ -236,20 +236,7 @@ def begin_three(scene, **options):
 def test_nothing_is_left_of_three_groups(scene, who):
     longest, times = measure(scene, 5, begin_three) * 1.5, rounds(12)
     for step in range(times):
-        moment, begun = longest * step / times, time.monotonic()
-        process = begin_three(scene)
-        if who == "supervisor":
-            supervisor = wait_for_supervisor(process)
-            sleep_from(begun, moment)
-            os.kill(supervisor, signal.SIGKILL)
-            code, messages, _ = scene.end(process)
-            assert code == 125, messages
-            continue
-        sleep_from(begun, moment)
-        process.send_signal(signal.SIGKILL if who == "foreground" else signal.SIGTERM)
-        process.communicate(timeout=20)
-        assert process.returncode in ((-signal.SIGKILL,) if who == "foreground" else (143, -15))
-        scene.check_nothing_left(f"{who} {moment * 1000:.1f} ms after its start")
+        check_kill(scene, who, longest * step / times, begin_three(scene))
 
 
 STOPS = 'sleep "$1"; kill -STOP $PPID; sleep 0.15; kill -CONT $PPID; exec sleep 30'

@@ -53,40 +53,6 @@ def moments(scene, ranks, times):
     return [longest * step / times for step in range(times)]
 
 
-def sleep_from(begun, moment_s):
-    time.sleep(max(0.0, begun + moment_s - time.monotonic()))
-
-
-@pytest.mark.parametrize(("ranks", "script", "times"), [
-    pytest.param(1, FAMILY, 40, id="1 family"), pytest.param(8, FAMILY, 20, id="8 families"),
-    pytest.param(64, BARE, 6, id="64"), pytest.param(1, BARE, 60, id="1", marks=pytest.mark.long),
-    pytest.param(64, FAMILY, 6, id="64 families", marks=pytest.mark.long),
-])  # fmt: skip
-def test_foreground_killed(scene, ranks, script, times):
-    for moment in moments(scene, ranks, rounds(times)):
-        begun = time.monotonic()
-        process = begin(scene, ranks, script, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        sleep_from(begun, moment)
-        process.kill()
-        assert process.wait(20) == -signal.SIGKILL
-        scene.check_nothing_left(f"SIGKILL of ompbind {moment * 1000:.1f} ms after its start")
-
-
-@pytest.mark.parametrize(("ranks", "script", "times"), [
-    (1, FAMILY, 12), pytest.param(2, BARE, 12, marks=pytest.mark.long), (8, FAMILY, 6),
-], ids=["1 family", "2", "8 families"])  # fmt: skip
-def test_supervisor_killed(scene, ranks, script, times):
-    longest = measure(scene, ranks) + 0.02
-    for step in range(rounds(times)):
-        process = begin(scene, ranks, script)
-        supervisor = wait_for_supervisor(process)
-        time.sleep(longest * step / rounds(times))
-        os.kill(supervisor, signal.SIGKILL)
-        code, messages, _ = scene.end(process)
-        assert code == 125, messages
-        assert f"the supervisor (pid {supervisor}) was killed by SIGKILL" in messages
-
-
 def wait_for_supervisor(process):
     """Return the supervisor as soon as it exists, without sleeping: its first moments are tested."""
     deadline = time.monotonic() + 20
@@ -94,6 +60,33 @@ def wait_for_supervisor(process):
         if children := children_of(process.pid):
             return children[0]
     raise AssertionError("no supervisor in 20 s")
+
+
+def check_kill(scene, victim, moment, process):
+    """Kill a process of ompbind, or request a stop, some time after its start; nothing may be left."""
+    supervisor = wait_for_supervisor(process) if victim == "supervisor" else None
+    time.sleep(moment)
+    if supervisor:
+        os.kill(supervisor, signal.SIGKILL)
+        code, messages, _ = scene.end(process)
+        assert code == 125, messages
+        assert f"the supervisor (pid {supervisor}) was killed by SIGKILL" in messages
+        return
+    process.send_signal(signal.SIGKILL if victim == "foreground" else signal.SIGTERM)
+    assert process.wait(20) in ((-9,) if victim == "foreground" else (143, -15))
+    scene.check_nothing_left(f"{victim} {moment * 1000:.1f} ms after the start of ompbind")
+
+
+@pytest.mark.parametrize(("victim", "ranks", "script", "times"), [
+    ("foreground", 1, FAMILY, 40), ("foreground", 8, FAMILY, 20), ("foreground", 64, BARE, 6),
+    ("supervisor", 1, FAMILY, 12), ("supervisor", 8, FAMILY, 6),
+    pytest.param("foreground", 1, BARE, 60, marks=pytest.mark.long),
+    pytest.param("foreground", 64, FAMILY, 6, marks=pytest.mark.long),
+    pytest.param("supervisor", 2, BARE, 12, marks=pytest.mark.long),
+])  # fmt: skip
+def test_killed_at_any_moment(scene, victim, ranks, script, times):
+    for moment in moments(scene, ranks, rounds(times)):
+        check_kill(scene, victim, moment, begin(scene, ranks, script))
 
 
 OURS = re.compile(r"""File "[^"]*/ompbind/([a-z]+/)*[a-z]\w*[.]py\"""")
@@ -136,9 +129,8 @@ def check_signalled(number, process):
 def test_signals_during_the_start(scene, number, ranks, times, is_group):
     """The exit code is that of the signal, even if no rank was started. A terminal signals a whole group."""
     for moment in moments(scene, ranks, rounds(times)):
-        begun = time.monotonic()
         process = begin(scene, ranks, BARE, process_group=0)
-        sleep_from(begun, moment)
+        time.sleep(moment)
         (os.killpg if is_group else os.kill)(process.pid, number)
         check_signalled(number, process)
         scene.check_nothing_left(f"{number.name} after {moment * 1000:.1f} ms")
