@@ -51,10 +51,11 @@ def test_gpus_have_the_uuid_and_the_file_of_their_driver(tree, read):
 @pytest.mark.parametrize(("pci_class", "vendor", "names", "kind"), rows("""
     0302 | 10de |                     | gpu
     0300 | 10de | card0 renderD128    | gpu
+    0300 | 10de | nvml3 cuda0         | gpu 0
+    0300 | 1002 | opencl0d7 rsmi12    | gpu 12
     0300 | 1002 | opencl0d1           | gpu
-    0380 | 1002 | rsmi4               | gpu
     1200 | 1da3 | accel0              | accelerator
-    0b40 | 1bcf |                     | accelerator
+    0b40 | 1bcf | cuda rsmi           | accelerator
     0300 | 1a03 | card0 controlD64    | display
     0300 | 102b |                     | display
     0207 | 15b3 | mlx5_0              | nic
@@ -63,14 +64,10 @@ def test_gpus_have_the_uuid_and_the_file_of_their_driver(tree, read):
     0600 | 8086 | eth0                |
     0108 | 144d | nvme0n1             |
 """))  # fmt: skip
-def test_class_vendor_and_names_decide_the_kind(pci_class, vendor, names, kind):
-    assert (find_kind(pci_class, vendor, tuple(names.split())) or "") == kind
-
-
-def test_kinds_and_ordinals_by_the_driver():
+def test_class_vendor_and_names_decide_kind_and_ordinal(pci_class, vendor, names, kind):
+    found = (find_kind(pci_class, vendor, names.split()), find_ordinal(tuple(names.split())))
+    assert " ".join(str(fact) for fact in found if fact is not None) == kind
     assert find_kind("0300", "10de", is_driven=True) == "gpu"
-    names = ("card1 renderD128", "nvml3 cuda0", "opencl0d7 rsmi12", "cuda rsmi", "")
-    assert [find_ordinal(tuple(text.split())) for text in names] == [None, 0, 12, None, None]
 
 
 def test_names_are_in_the_order_of_their_numbers_and_fit_into_variables(tree, read):
@@ -150,29 +147,24 @@ def test_virtual_functions_count_if_the_physical_one_does_not(tree, read, pci_cl
 
 
 @pytest.mark.parametrize("shift", [0, 28], ids=["function bits", "high bits"])
-def test_kfd_nodes_of_one_function_are_partitions(tree, read, shift):
+def test_kfd_nodes_decide_the_order_of_devices_and_those_of_one_function_are_partitions(tree, read, shift):
     """Kernels before 6.9 write the number of the partition in the bits of the PCI function."""
     for node in (0, 1):
         tree.add_kfd(node, cpu_cores_count=4, simd_count=0)
-    for number in range(6):
-        socket, part = divmod(number, 3)
+    places = [(socket, part) for socket in (1, 0) for part in range(3)]
+    for number, (socket, part) in enumerate(places):
         if not part:
             tree.add(f"000{socket}:02:00.0", "1200", "1002", node=socket, names="drm/card0 drm/renderD128")
         tree.add_kfd(2 + number, simd_count=304, location_id=0x200 | part << shift, domain=socket,
                      unique_id=0xF00DF00DF00DF000 + number, drm_render_minor=128 + number)  # fmt: skip
-    assert [(d.name, d.address[:4], d.partition, d.ordinal, d.node, d.uuid, d.names) for d in read()] == [
-        (f"gpu:{n}", f"000{n // 3}", n % 3, n, n // 3, f"GPU-f00df00df00df00{n}", (f"renderD{128 + n}",))
-        for n in range(6)
+    tree.add("0000:01:00.0", "0380", "1002", node=0, names="drm/card0 drm/renderD140")
+    tree.add_kfd(8, simd_count=440, location_id=0x100, unique_id=1)
+    *parts, whole = read()
+    assert [(d.name, d.address[:4], d.partition, d.ordinal, d.node, d.uuid, d.names) for d in parts] == [
+        (f"gpu:{n}", f"000{socket}", part, n, socket, f"GPU-f00df00df00df00{n}", (f"renderD{128 + n}",))
+        for n, (socket, part) in enumerate(places)
     ]
-
-
-def test_the_order_of_kfd_decides_the_device_order(tree, read):
-    for node, bus in enumerate((0xC1, 0x01, 0x41)):
-        tree.add(f"0000:{bus:02x}:00.0", "0380", "1002", node=0, names="drm/card0 drm/renderD128")
-        tree.add_kfd(node + 4, simd_count=440, location_id=bus << 8, unique_id=node + 1)
-    devices = read()
-    assert [device.address[5:7] for device in devices] == ["c1", "01", "41"]
-    assert (devices[0].uuid, devices[0].names) == ("GPU-0000000000000001", ("card0", "renderD128"))
+    assert (whole.uuid, whole.names) == ("GPU-0000000000000001", ("card0", "renderD140"))
 
 
 def add_mig(tree, version):

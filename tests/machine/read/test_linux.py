@@ -38,11 +38,6 @@ def without(files, *names):
     return {path: text for path, text in files.items() if path.rpartition("/")[2] not in names}
 
 
-def test_this_process_may_use_the_memory_that_its_status_lists():
-    files = {**shape_files(SHAPE), "proc/self/status": "Mems_allowed_list:\t1\n"}
-    assert read_root(DictRoot(files), CpuSet(range(16)), "x86_64").memory_allowed == CpuSet((1,))
-
-
 def test_offline_and_absent_cpus_are_in_no_domain():
     files = shape_files(Shape(cores=4, smt=2)) | {f"{CPU}/online": "0-2,5-7\n", f"{CPU}/present": "0-7\n"}
     machine = read(files)
@@ -195,12 +190,13 @@ def test_isolated_cpus_are_allowed_with_the_default_affinity_mask():
         assert str(made & CpuSet.from_list(allowed)) == result
 
 
-def test_the_cpus_of_an_isolated_cgroup_are_isolated():
+def test_the_cpus_of_an_isolated_cgroup_are_isolated_and_its_process_has_the_memory_of_its_status():
     group = {"proc/self/cgroup": "0::/p\n", "proc/mounts": "cgroup2 /c cgroup2 rw 0 0\n"}
     group |= {"c/p/cpuset.cpus.effective": "1-2", "c/p/cpuset.cpus.partition": "isolated\n"}
-    group |= {"c/p/cpu.max": "150000 100000\n"}
-    machine = read(shape_files(Shape(cores=4)) | group)
+    group |= {"c/p/cpu.max": "150000 100000\n", "proc/self/status": "Mems_allowed_list:\t0,5\n"}
+    machine = read_root(DictRoot(shape_files(Shape(cores=4)) | group), CpuSet(range(4)), "x86_64")
     assert (str(machine.isolated), str(machine.default_cpus), machine.quota) == ("1-2", "1-2", 1.5)
+    assert machine.memory_allowed == CpuSet((0, 5))
     shown = ["allowed: 2 CPUs (1-2)", "isolated: CPUs 1-2", "CPU time: 1.5 CPUs (cgroup quota)"]
     assert [*render_limits(machine)] == shown
 
