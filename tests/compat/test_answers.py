@@ -4,7 +4,6 @@ Their own functions were run for recorded machines, with the allowed CPUs of the
 """
 
 import json
-import shlex
 from functools import cache
 from pathlib import Path
 
@@ -13,13 +12,11 @@ import pytest
 from ompbind.compat.frameworks import FrameworkInput
 from ompbind.compat.reading import fill_request
 from ompbind.cpuset import CpuSet, union
-from ompbind.errors import MachineError
 from ompbind.machine.model import Level
 from ompbind.machine.read import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from ompbind.report.export import render_vllm
-from tests.recordings import NO_RECORDINGS, RECORDINGS, recorded, sampled
+from tests.recordings import NO_RECORDINGS, RECORDINGS
 
 ANSWERS = Path(__file__).with_name("vllm-0.32.0.json")
 """vLLM's CPUs by machine: workers, VLLM_CPU_NUM_OF_RESERVED_CPU, KV connector, CPUs of each, reserved."""
@@ -98,28 +95,6 @@ def test_ranks_get_the_cpus_that_vllm_selects(name, answers):
         assert is_equal is not differs, (workers, options, cpus, others)
         given = [cpus | reserved & rank.cpuset for cpus, rank in zip(theirs, plan.placements, strict=True)]
         assert is_equal or leaves_cores_idle(machine, plan, given)
-
-
-def parse_id_list(text):
-    """Read numbers and ranges, as vLLM reads the list of a rank."""
-    ranges = [part.split("-") for part in text.split(",")]
-    return {cpu for bounds in ranges for cpu in range(int(bounds[0]), int(bounds[-1]) + 1)}
-
-
-@pytest.mark.parametrize("path", sampled([*recorded("dumps/*.tar.gz"), *recorded("xml/*.xml")]))
-def test_vllm_reads_the_same_cpus_from_the_exported_lists(path):
-    try:
-        machine = read_machine(str(path))
-    except MachineError:
-        return
-    for ranks in (1, None, 3):
-        if ranks and ranks > len(find_cores(machine, machine.default_cpus)):
-            continue
-        plan = plan_for("vllm", machine, ranks)
-        _, assignment = shlex.split(render_vllm(plan))
-        lists = assignment.removeprefix("VLLM_CPU_OMP_THREADS_BIND=").split("|")
-        assert list(map(parse_id_list, lists)) == [set(rank.compute) for rank in plan.placements]
-        assert not any(rank.service_cpus & plan.compute for rank in plan.placements)
 
 
 @pytest.mark.parametrize("row", SAME.strip().splitlines())

@@ -6,12 +6,11 @@ vLLM is too large to install: a shell exports its list here, and tests/report/te
 import os
 import re
 import shlex
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.live.conftest import OMPBIND, clean_environment, required, two_cpus
+from tests.live.conftest import OMPBIND, required, run_program, two_cpus
 from tests.live.containers import podman_run
 from tests.live.other_user import NOBODY, as_user, public_directory
 from tests.tables import rows
@@ -19,10 +18,9 @@ from tests.tables import rows
 WHERE = "grep -hE '(Cpus|Mems)_allowed_list' /proc/self/status"
 
 
-def run(code, *, shell="sh", **options):
+def run(code, shell="sh"):
     """Run lines of a shell that has ompbind in its PATH."""
-    settings = {"capture_output": True, "text": True, "timeout": 60, "stdin": subprocess.DEVNULL}
-    return subprocess.run([shell, "-c", code], env=clean_environment(), **{**settings, **options})
+    return run_program(shell, "-c", code)
 
 
 def exported(name, *args):
@@ -92,30 +90,25 @@ Environment=KMP_AFFINITY=none OMP_NUM_THREADS=99
 """
 MACHINE = "synthetic:pack:2 numa:1 core:40 pu:2(indexes=2*80:1*2)"
 VALUE = 'it\'s "quoted" \\ $HOME ${x} 100% %h\té'
-SECOND_OF_TWO = ("-n", "2", "--rank", "1", "--smt", "all", "--env", f"VALUE={VALUE}", "--topology", MACHINE)
 
 
-@pytest.fixture
-def unit():
-    """A unit with a drop-in for rank 1 of a described machine, in a directory that all users may read."""
-    with public_directory() as directory:
-        (directory / "demo.service").write_text(UNIT)
-        (directory / "demo.service.d").mkdir()
-        (directory / "demo.service.d/ompbind.conf").write_text(exported("systemd", *SECOND_OF_TWO))
-        yield directory / "demo.service"
+def test_systemd_understands_the_drop_in():
+    """Its manager loads a unit with the drop-in for rank 1, prints the settings and starts nothing.
 
-
-def test_systemd_understands_the_drop_in(unit):
-    """Its manager loads the unit, prints the settings and starts nothing; it refuses to run as root."""
+    It refuses to run as root.
+    """
     manager = required(*SYSTEMD)
     if not Path("/sys/fs/cgroup").is_mount():
         pytest.skip("systemd needs a cgroup file system at /sys/fs/cgroup")
     before = as_user(NOBODY) if os.geteuid() == 0 else []
-    env = clean_environment(SYSTEMD_UNIT_PATH=str(unit.parent), HOME="/nonexistent")
-    done = subprocess.run(
-        [*before, manager, "--test", "--system", f"--unit={unit.name}"],
-        env=env, capture_output=True, text=True, timeout=60, cwd="/",
-    )  # fmt: skip
+    options = ("-n", "2", "--rank", "1", "--smt", "all", "--env", f"VALUE={VALUE}", "--topology", MACHINE)
+    with public_directory() as directory:
+        (directory / "demo.service").write_text(UNIT)
+        (directory / "demo.service.d").mkdir()
+        (directory / "demo.service.d/ompbind.conf").write_text(exported("systemd", *options))
+        env = {"SYSTEMD_UNIT_PATH": str(directory), "HOME": "/nonexistent"}
+        command = [*before, manager, "--test", "--system", "--unit=demo.service"]
+        done = run_program(*command, env=env, cwd="/")
     shown = re.findall(r"^\s*(\w+): ?(.*)$", done.stdout, re.M)
     settings = {name: [value for other, value in shown if other == name] for name, _ in shown}
     assert settings.get("CPUAffinity") == ["40-79 120-159"], done.stdout + done.stderr
