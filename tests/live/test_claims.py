@@ -144,13 +144,16 @@ def test_after_ompbind_is_killed_the_claim_stays_until_its_ranks_exit(live, clai
 
 
 @pytest.mark.two_cpus
-def test_runs_inside_a_rank_are_not_others_but_to_each_other(ompbind):
+def test_runs_inside_a_rank_have_other_names_and_are_not_others_but_to_each_other(ompbind):
     inner = shlex.split("ompbind run --exclusive -- ompbind run --avoid -- ompbind exec -- true")
     done = ompbind("run", "-n", "2", "--run-id", "a b", "--", *inner)
     assert (done.returncode, done.stderr) == (0, "")
     nested = shlex.split("ompbind run -- ompbind ps --format json")
     outer, nested = json.loads(ompbind("run", "--run-id", "outer", "--", *nested).stdout)["runs"]
     assert (outer["run_id"], outer["inside"], nested["inside"]) == ("outer", None, "outer")
+    assert nested["run_id"] != "outer"
+    done = ompbind("run", "--run-id", "same", "--", "ompbind", "run", "--run-id", "same", "--", "true")
+    assert (done.returncode, "--run-id same: the enclosing run has" in said(done)) == (125, True)
     script = "ompbind run --run-id one -- sleep 300 & while ! ompbind ps | grep -q '^one '; do :; done; "
     script += "ompbind run -- true; kill $!; wait"
     assert "in use by run one" in said(ompbind("run", "--run-id", "outer", "--", "sh", "-c", script))

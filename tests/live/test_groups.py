@@ -13,7 +13,7 @@ from contextlib import nullcontext
 import pytest
 
 from tests.live.conftest import children_of, is_alive, one_line, ranks_of, state_of, two_cpus, wait_until
-from tests.live.test_kills import BARE, FAMILY, check_kill, measure, wait_for_supervisor
+from tests.live.test_kills import BARE, FAMILY, check_kill, moments, wait_for_supervisor
 from tests.long import rounds
 
 pytestmark = pytest.mark.usefixtures("stranger")
@@ -234,9 +234,8 @@ def begin_three(scene, **options):
 
 @pytest.mark.parametrize("who", ["foreground", "supervisor", "signal"])
 def test_nothing_is_left_of_three_groups(scene, who):
-    longest, times = measure(scene, 5, begin_three) * 1.5, rounds(12)
-    for step in range(times):
-        check_kill(scene, who, longest * step / times, begin_three(scene))
+    for moment in moments(scene, 5, rounds(12), begin_three):
+        check_kill(scene, who, moment, begin_three(scene))
 
 
 STOPS = 'sleep "$1"; kill -STOP $PPID; sleep 0.15; kill -CONT $PPID; exec sleep 30'

@@ -1,29 +1,23 @@
 """Habits from shells and other launchers: the message says what works with ompbind."""
 
 import json
-import shlex
-import sys
 
 import pytest
 
 from tests.cli.command_lines import call
-from tests.live.conftest import one_line, write_program
+from tests.live.conftest import one_line
 
 
 @pytest.mark.parametrize(("verb", "command", "hint"), [
     ("run", "cd /tmp", "cd is a command of shells; use --chdir DIR"),
     ("exec", "-n 2 true", "write options of ompbind before --, and the command after it"),
-    ("run", "{script}", "it has Windows line ends; remove them: sed -i 's/\\r$//' {script}"),
 ])  # fmt: skip
-def test_a_command_that_cannot_start_has_a_hint(ompbind, tmp_path, verb, command, hint):
-    script = write_program(tmp_path / "script", "true\r", "#!/bin/sh\r")
-    done = ompbind(verb, "--", *shlex.split(command.format(script=script)))
-    assert done.returncode == 127
-    assert f"hint: {hint.format(script=script)}" in one_line(done.stderr)
+def test_a_command_that_cannot_start_has_a_hint(ompbind, verb, command, hint):
+    done = ompbind(verb, "--", *command.split())
+    assert (done.returncode, f"hint: {hint}" in one_line(done.stderr)) == (127, True), done.stderr
 
 
 @pytest.mark.parametrize(("verb", "variables", "message"), [
-    ("run", "OMPBIND_MASK=0-9999", "OMPBIND_MASK: CPUs "),
     ("run", "OMPBIND_PRELOAD=nothing", "OMPBIND_PRELOAD=nothing: neither a path nor one of"),
     ("run", "OMPBIND_TOPOLOGY=/none", "OMPBIND_TOPOLOGY: ranks can only run on this machine"),
     ("run", "OMPBIND_LOG_DIR=x OMPBIND_OUTPUT=inherit", "OMPBIND_LOG_DIR=x has no effect with"),
@@ -60,13 +54,3 @@ def test_an_unknown_variable_is_a_warning(ompbind):
     assert ompbind("run", "-q", "--", "true", env=env).stderr == ""
     rank = {"PMI_RANK": "1", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2", "PMI_SIZE": "2"}
     assert ompbind("exec", "--share", "--", "true", env={**env, **rank}).stderr == "", "only rank 0 warns"
-
-
-def test_a_nested_run_has_a_name_of_its_own(ompbind):
-    read = "import os; print(os.environ['OMPBIND_RUN_ID'])"
-    nested = f"{read}\nos.execvp('ompbind', ['ompbind', 'run', '--', 'python', '-c', {read!r}])"
-    outer, inner = ompbind("run", "--", sys.executable, "-uc", nested).stdout.split()
-    assert outer != inner
-    done = ompbind("run", "--run-id", "same", "--", "ompbind", "run", "--run-id", "same", "--", "true")
-    assert done.returncode == 125
-    assert "--run-id same: the enclosing run has this name" in done.stderr

@@ -47,9 +47,9 @@ def measure(scene, ranks, start=None):
     return took
 
 
-def moments(scene, ranks, times):
+def moments(scene, ranks, times, start=None):
     """Return seconds after the start at which to send a signal: from 0 to 1.5 times the time to start."""
-    longest = measure(scene, ranks) * 1.5 + 0.03
+    longest = measure(scene, ranks, start) * 1.5 + 0.03
     return [longest * step / times for step in range(times)]
 
 
