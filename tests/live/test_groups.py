@@ -25,19 +25,8 @@ env = {name: value for name, value in os.environ.items() if name.startswith(name
 os.write(1, (json.dumps({**env, "mask": sorted(os.sched_getaffinity(0))}) + "\\n").encode())
 """
 PYTHON = [sys.executable, "-c"]
-SERVER = [*PYTHON, """
-import http.server, sys, time
-time.sleep(float(sys.argv[2]))
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200 if self.path == "/health" else 500)
-        self.end_headers()
-    def log_message(self, *args):
-        pass
-server = http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
-print("serving", flush=True)
-server.serve_forever()
-"""]  # fmt: skip
+SERVER = ["sh", "-c", 'sleep "$1"; exec "$0" -um http.server -b 127.0.0.1 "$2"', sys.executable]
+"""A server; its arguments are the seconds after which it starts, and its port."""
 
 
 @pytest.fixture
@@ -132,16 +121,14 @@ def test_formats_of_plan_show_all_groups_and_masks_give_the_same_cpus(ompbind):
 
 
 @pytest.mark.two_cpus
-@pytest.mark.parametrize(
-    "check", ["tcp:{port}", "http://127.0.0.1:{port}/health", "text:^serving$", "exec:{show}"]
-)
+@pytest.mark.parametrize("check", ["tcp:{port}", "http://127.0.0.1:{port}/", "text:^Serving", "exec:{show}"])
 def test_a_group_starts_when_the_group_before_is_ready(ompbind, tmp_path, port, check):
     client = "import os, sys, urllib.request; urllib.request.urlopen(sys.argv[1]).close()"
-    show = f"sh -c 'test $OMPBIND_GROUP = server && grep -q serving {tmp_path}/server.0.out'"
+    show = f"sh -c 'test $OMPBIND_GROUP = server && grep -q Serving {tmp_path}/server.0.out'"
     ready = check.replace("{port}", port).replace("{show}", show)
-    words = ["--log-dir", str(tmp_path), "--name", "server", "--ready", ready, "--", *SERVER, port, "0.3"]
+    words = ["--log-dir", str(tmp_path), "--name", "server", "--ready", ready, "--", *SERVER, "0.3", port]
     words += [":", "--name", "load", "--until", "load", "--"]
-    done = ompbind("run", *words, *PYTHON, client, f"http://127.0.0.1:{port}/health")
+    done = ompbind("run", *words, *PYTHON, client, f"http://127.0.0.1:{port}/")
     assert done.returncode == 0, done.stderr
     assert "all ranks of group load have exited (--until)" in one_line(done.stderr)
     assert "stopping rank 0 with SIGTERM" in one_line(done.stderr)
@@ -345,7 +332,7 @@ def test_output_of_all_groups_is_whole(ompbind):
 def test_bench_varies_each_group_and_measures_the_group_that_ends_the_run(ompbind, port):
     words = ["--metric", "value: ([0-9.]+)", "--until", "load", "--max-rounds", "2", "--seed", "1"]
     words += ["--share", "--format", "jsonl", "--name", "server", "--ready", f"tcp:{port}"]
-    words += ["--vary", "bind=rank,none", "--", *SERVER, port, "0", ":", "--name", "load", "-n", "2"]
+    words += ["--vary", "bind=rank,none", "--", *SERVER, "0", port, ":", "--name", "load", "-n", "2"]
     done = ompbind("bench", *words, "--vary", "mask=0|0;0|1", "--", "sh", "-c", 'echo "value: 1$RANK"')
     assert done.returncode == 0, done.stderr
     header, *events = map(json.loads, done.stdout.splitlines())
