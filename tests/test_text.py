@@ -20,7 +20,7 @@ def test_characters_that_are_not_printable_are_replaced(text, line, kept):
 def test_lines_keep_their_length_and_names_are_cut(text):
     assert len(clean_line(text)) == len(clean_lines(text)) == len(text)
     assert clean_line(text).isprintable()
-    assert clean_name(text) == clean_line(text)[:NAME_LIMIT]
+    assert clean_name(text * NAME_LIMIT) == clean_line(text * NAME_LIMIT)[:NAME_LIMIT]
 
 
 @pytest.mark.parametrize(("text", "plain"), [
