@@ -27,7 +27,6 @@ from tests.machines import Shape, make_machine
 from tests.planning.test_promises import shapes
 
 SVG = "{http://www.w3.org/2000/svg}"
-PLAIN = Screen()
 
 
 def plan(machine, mask=None, **options):
@@ -45,16 +44,6 @@ KINDS = tuple(
     for name, first, strength in (("performance", 0, 1024), ("efficiency", 4, 600))
 )
 HYBRID = make_machine(Shape(cores=8), kinds=KINDS, isolated=CpuSet([7]), allowed=CpuSet([*range(6), 7]))
-
-
-def test_a_picture_has_a_heading_rows_a_legend_and_notes():
-    heading, rows, keys, notes = parts(render_picture(plan(DUAL, ranks=2, reserve=1), PLAIN))
-    assert heading == "2 ranks, balanced, on test:\ntest, 16 CPUs, 8 cores, 2 packages, 2 NUMA nodes"
-    assert rows.split("\n")[0] == "package 0, NUMA node 0 (1.0 GiB), L3 0  0 0 0 R"
-    assert keys.split("\n")[::2] == ["0  rank 0: CPUs 0-2, 3 threads", "R  reserved"]
-    assert notes == "note: 6 idle hardware threads on cores of ranks"
-    _, rows, _ = parts(render_picture(plan(HYBRID, ranks=2, mask="0-1|3-4"), PLAIN))
-    assert rows.split("\n")[1:] == ["  performance core  0 0 . 1", "  efficiency core   1 . - *"]
 
 
 def symbol_of(made, cpus):
@@ -115,7 +104,7 @@ def test_every_core_is_shown_once_with_its_rank(made, width):
 
 def test_large_pictures_count_cores_and_stay_short():
     made = plan(make_machine(Shape(packages=8, nodes=4, l3s=4, cores=16, smt=2)), ranks=64)
-    _, rows, keys, *_ = parts(render_picture(made, PLAIN))
+    _, rows, keys, *_ = parts(render_picture(made, Screen()))
     assert len(rows.split("\n")) <= LINES
     check_cores(made, rows)
     assert "×2" in keys

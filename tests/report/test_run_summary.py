@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.commands.environment import RunSpec, make_all_variables
-from ompbind.errors import CommandNotFoundError, LaunchError
+from ompbind.errors import LaunchError
 from ompbind.execution.outcome import OUT_OF_MEMORY, Outcome, RankExit, Usage, find_hint
 from ompbind.machine.read.linux_cgroup import Throttling
 from ompbind.planning.planner import make_plan
@@ -194,25 +194,23 @@ def test_last_words_of_a_single_rank_are_shown_if_its_standard_error_was_not():
 SPEC = RunSpec(argv=("./app", "a b"), run_id="night", base={})
 
 
-def rendered(*exits, **more):
-    return render_run(PLAN, SPEC, Outcome(exits=exits, **more), 5.25)
-
-
 def test_a_report_has_everything():
     used = Usage(wall_s=2.5, user_s=1.0, system_s=0.5, max_rss_bytes=1 << 20, voluntary_switches=3,
                  involuntary_switches=4)  # fmt: skip
-    text = rendered(
+    exits = (
         RankExit(rank=1, pid=11, code=None, signal=11, usage=used, last_lines=("gone",), attempt=2,
                  started=2.0, earlier=(RankExit(rank=1, pid=9, code=3, started=1.5),)),
         RankExit(rank=0, pid=10, code=0, stopped=True),
     )  # fmt: skip
-    record = json.loads(text)
+    throttling = Throttling(cgroup="c", periods=5, throttled_periods=2, throttled_s=0.5)
+    more = {"throttling": throttling, "timed_out": True, "oom_kills": 2, "error": LaunchError("no files")}
+    record = json.loads(render_run(PLAN, SPEC, outcome(*exits, **more), 5.25))
     assert record.pop("plan") == json.loads(render_plan_json(PLAN, make_all_variables(PLAN, SPEC)))
     first, second = record.pop("ranks")
     assert record == {
         "schema": "ompbind-run/1", "run_id": "night", "command": ["./app", "a b"], "started": 5.25,
-        "exit_code": 139, "timed_out": False, "oom_kills": 0, "throttling": None,
-        "error": None, "troubles": [], "verified": None,
+        "exit_code": 125, "timed_out": True, "oom_kills": 2, "error": "no files", "troubles": [],
+        "throttling": {"periods": 5, "throttled_periods": 2, "throttled_s": 0.5}, "verified": None,
     }  # fmt: skip
     assert (first["rank"], first["stopped"], first["hint"], first["signal_name"]) == (0, True, None, None)
     assert second.pop("hint").startswith("with OpenMP")
@@ -227,25 +225,13 @@ def test_a_report_has_everything():
     }  # fmt: skip
 
 
-def test_what_stopped_a_run_is_reported():
-    throttling = Throttling(cgroup="c", periods=5, throttled_periods=2, throttled_s=0.5)
-    exited = RankExit(rank=0, pid=1, code=0)
-    record = json.loads(rendered(exited, timed_out=True, oom_kills=2, throttling=throttling))
-    assert record["throttling"] == {"periods": 5, "throttled_periods": 2, "throttled_s": 0.5}
-    assert (record["exit_code"], record["timed_out"], record["oom_kills"]) == (124, True, 2)
-    stopped = RankExit(rank=0, pid=10, code=None, signal=15, stopped=True)
-    for error, code in ((LaunchError("no more processes", hint="x"), 125), (CommandNotFoundError("x"), 127)):
-        record = json.loads(rendered(stopped, error=error))
-        assert (record["error"], record["exit_code"]) == (error.message, code)
-        assert [rank["rank"] for rank in record["ranks"]] == [0]
-
-
 def test_the_page_on_formats_has_every_field_and_no_other():
     page = (Path(__file__).parents[2] / "docs/formats.md").read_text()
     section = page.split("schema `ompbind-run/1`\n")[1].split("\n## ")[0]
     cells = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
     documented = [name.removesuffix("[]") for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
-    record = json.loads(rendered(RankExit(rank=0, pid=1, code=0), verified=make_verified(bad())))
+    finished = outcome(RankExit(rank=0, pid=1, code=0), verified=make_verified(bad()))
+    record = json.loads(render_run(PLAN, SPEC, finished, 5.25))
     (rank,), (checked,) = record["ranks"], record["verified"]["ranks"]
     parts = {
         "": record, "ranks[].": rank, "ranks[].attempts[].": rank["attempts"][0],
