@@ -60,8 +60,7 @@ check: $(VENV)/.developing ## check lint, types, the import rule, the words of c
 	$(BIN)/mypy --explicit-package-bases packaging/*.py
 	$(BIN)/python docs/language.py
 	$(BIN)/python tests/mutants.py --list --number 20 >/dev/null
-	$(BIN)/python -m pytest -q tests/test_rooms.py tests/test_docs.py tests/test_man_page.py \
-		tests/packaging/test_index_metadata.py
+	$(BIN)/python -m pytest -q tests/test_rooms.py tests/test_docs.py tests/packaging/test_index_metadata.py
 
 docs: $(VENV)/.developing ## rewrite the reference and the man page from the program, and examples and sessions in pages
 	$(BIN)/python docs/generate.py

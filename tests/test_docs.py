@@ -1,4 +1,4 @@
-"""The documentation is correct: examples run, options exist, the reference is current, links work."""
+"""The documentation is correct: examples run, options exist, reference and man page are right, links work."""
 
 import os
 import re
@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import tempfile
 from contextlib import suppress
+from importlib import metadata
 from itertools import takewhile
 from pathlib import Path
 
@@ -19,18 +20,15 @@ from ompbind.errors import MaskError
 from ompbind.launchers.launchers import LAUNCHERS
 from ompbind.openmp.variables import LIBUV_VARIABLE, THREAD_COUNTS
 from ompbind.planning.strategies import STRATEGIES
-from tests.live.conftest import two_cpus
+from tests.live.conftest import required, two_cpus
 from tests.packaging.scripts import ROOT, load_script
 
 PAGES = sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")))
 KNOWN = "|".join(VERBS)
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.S)
-
-
 BLOCKS = [(page.name, kind, text) for page in PAGES for kind, text in BLOCK.findall(page.read_text())]
 
-
-sessions = load_script("docs/sessions.py")
+sessions, generate = load_script("docs/sessions.py"), load_script("docs/generate.py")
 SESSIONS = list(sessions.find_sessions())
 RECORDED = [(page.name, reason) for page, reason, _ in SESSIONS if reason]
 
@@ -121,9 +119,9 @@ def test_ompbind_accepts_the_command_lines_of_pages(page, line, presets):
         load_verb(verb).make_context(verb, args)
 
 
-def test_the_reference_and_the_examples_in_pages_are_up_to_date():
-    generate = load_script("docs/generate.py")
+def test_the_reference_the_man_page_and_the_examples_in_pages_are_up_to_date():
     assert generate.REFERENCE.read_text() == generate.render_reference(), "run 'make docs'"
+    assert generate.MAN_PAGE.read_text() == generate.render_man_page(), "run 'make docs'"
     shown = [name for page in PAGES for name in generate.EXAMPLE.findall(page.read_text())]
     assert sorted(shown) == sorted(f"examples/{path.name}" for path in (ROOT / "docs/examples").glob("*.*"))
     for page in PAGES:
@@ -184,3 +182,22 @@ def test_paths_and_rooms_in_contributing_exist():
     assert not [path for path in named if not (ROOT / path).exists()]
     rooms = {path.parent.name for path in (ROOT / "ompbind").glob("*/__init__.py")}
     assert set(re.findall(r"^\| `ompbind/(\w+)/`", text, re.M)) == rooms - {"shims"}
+
+
+def test_the_man_page_is_installed_fits_and_has_all_options_of_all_verbs():
+    """And `man` accepts it."""
+    assert [path for path in metadata.files("ompbind") if path.match("share/man/man1/ompbind.1")]
+    for width in (60, 160):
+        env = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "MANWIDTH": str(width)}
+        command = (required("man"), "--warnings", "-l", generate.MAN_PAGE)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, "")
+        text = re.sub(".\b", "", done.stdout)
+        lines = text.splitlines()
+        assert [line for line in lines if len(line) > width and not line.startswith(" " * 11)] == []
+        assert [line for line in lines if re.search(r"\\|\w[-‐]$", line)] == []  # no escapes, no broken words
+    for verb in VERBS:
+        assert re.search(rf"^ +ompbind {verb}\b", text, re.M)
+        for option in load_verb(verb).options:
+            names = re.escape(", ".join(option.names))
+            assert re.search(rf"^ {{7}}{names}(?![\w-])", text, re.M), option.names
