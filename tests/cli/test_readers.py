@@ -11,9 +11,8 @@ from ompbind.execution.restarts import RestartPolicy
 
 
 def test_a_wrapper_is_split_as_by_a_shell():
-    assert read_wrapper_words("perf stat -o perf.{rank}") == ("perf", "stat", "-o", "perf.{rank}")
-    words = read_wrapper_words("sh -c 'a b' \"c d\" e\\ f '' # g")
-    assert words == ("sh", "-c", "a b", "c d", "e f", "", "#", "g")
+    words = read_wrapper_words("sh -c 'a b' \"c d\" e\\ f '' # g.{rank}")
+    assert words == ("sh", "-c", "a b", "c d", "e f", "", "#", "g.{rank}")
 
 
 @pytest.mark.parametrize(("read", "text"), [
@@ -32,21 +31,17 @@ def test_paths():
         read("logs/{rank}")
 
 
-@pytest.mark.parametrize(("text", "seconds"), [
-    ("90", 90), ("5m", 300), ("1.5h", 5400), ("0", 0), (".5", 0.5), ("1d", 86400), ("1h30m", 5400),
-    ("1m30s", 90), ("1m1.5s", 61.5), ("1d2h3m4s", 93784), ("1.5h30m", 7200),
-])  # fmt: skip
-def test_times(text, seconds):
-    assert read_seconds(text) == seconds
-
-
-@pytest.mark.parametrize("text", [
-    "", "m", "s5", "1m30", "30s1m", "1m2m", "1h 30m", "-5", "1e3", "1..5", "1:30", "5M", "٣m", "9" * 13,
-    "1h.",
-])  # fmt: skip
-def test_texts_that_are_no_times(text):
-    with pytest.raises(OptionError, match="is not a time"):
-        read_seconds(text)
+def test_times():
+    for text, seconds in {
+        "90": 90, "5m": 300, "1.5h": 5400, "0": 0, ".5": 0.5, "1d": 86400, "1h30m": 5400, "1m30s": 90,
+        "1m1.5s": 61.5, "1d2h3m4s": 93784, "1.5h30m": 7200,
+    }.items():  # fmt: skip
+        assert read_seconds(text) == seconds
+    for text in (
+        "", "m", "s5", "1m30", "30s1m", "1m2m", "1h 30m", "-5", "1e3", "1..5", "1:30", "5M", "٣m", "9" * 13, "1h.",
+    ):  # fmt: skip
+        with pytest.raises(OptionError, match="is not a time"):
+            read_seconds(text)
 
 
 def test_actions_on_failure():

@@ -199,18 +199,13 @@ def variables(places, bind="close"):
     (False, "{0},{1},{2},{3}", "close", {"KMP_AFFINITY": "reset"}, Bind.EXACT),
     (False, "", "", {}, Bind.NONE), (True, "{0,1,2,3},{0,1}", "close", {}, Bind.RANK),
     (True, "{0,1,2,3},{1}", "close", {}, Bind.THREAD), (True, "{0,1},{0,1}", "close", {}, Bind.EXACT),
+    (False, "", "", {"KMP_AFFINITY": "reset,granularity=fine,explicit,proclist=[0,1,2,3]"}, Bind.EXACT),
 ])  # fmt: skip
 def test_the_mode_of_a_rank_follows_from_its_variables(service, places, proc_bind, more, bind):
     own = SERVICE if service else {"OMPBIND_RANK": "0", "OMPBIND_RUN_ID": "job", "OMPBIND_CPUS": "0-3"}
     found = expect_variables({**own, **variables(places, proc_bind), **more})
     assert (found.rank, found.cpus, found.bind, found.run_id) == (0, cpus("0-3"), bind, "job")
     assert str(found.compute) == ("0-1" if service else "0-3")
-
-
-def test_the_places_of_a_list_for_kmp_are_single_cpus():
-    env = {"KMP_AFFINITY": "reset,granularity=fine,explicit,proclist=[4,6]", "OMPBIND_CPUS": "4,6"}
-    expected = expect_variables({**env, "OMPBIND_RANK": "0"})
-    assert (expected.bind, expected.places) == (Bind.EXACT, (CpuSet([4]), CpuSet([6])))
 
 
 def test_nothing_is_expected_without_variables_of_ompbind():

@@ -69,19 +69,13 @@ def test_each_worker_has_the_cpus_and_variables_of_its_rank(words, prefix, env, 
 @pytest.mark.two_cpus
 def test_servers_avoid_each_other():
     """The second server runs where the first has left a CPU; a third finds none."""
-    taken = subprocess.Popen(
-        (OMPBIND, "run", "-m", str(FIRST), "--", "cat"), stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    taken.stdin.write(b"x\n")
-    taken.stdin.flush()
-    taken.stdout.readline()
-    try:
+    words = (OMPBIND, "run", "-m", str(FIRST), "--", "sh", "-c", "echo up; exec cat")
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as taken:
+        assert taken.stdout.readline() == b"up\n"
         assert [worker["cpus"] for worker in start("1", OMPBIND_AVOID="1")[1]] == [str(LAST)]
         code, _, _, log = start("2", OMPBIND_AVOID="1")
         assert code == 2
         assert f"CPU {FIRST} is in use by run" in log
-    finally:
-        taken.communicate()
 
 
 @pytest.mark.parametrize(("env", "code", "log"), [
@@ -100,17 +94,14 @@ def test_errors_end_the_engine_and_a_vllm_that_is_not_known_stays_as_it_is(env, 
     assert unchanged == ["no effect on this vLLM" in log] * (not code)
 
 
-@pytest.mark.parametrize(
-    ("command", "replica", "sizes", "expected"),  # sizes: of the whole server, local, API servers
-    [
-        ("-tp 2", None, (1, 1, 4), "0 of 2"),
-        ("-tp 2 -dp 2", 1, (1, 1, 2), "2 of 4"),
-        ("-tp 2 -dp 2 --api-server-count 1", 0, (1, 1, 1), "0 of 4"),
-        ("-tp 2 -dp 4 --data-parallel-size-local=2", 1, (1, 1, 4), "2 of 4"),
-        ("-tp 2 -dp 4 --data-parallel-rank 3", 0, (4, 1, 1), "0 of 2"),  # mixture of experts
-        ("", 2, (4, 4, 4), "4 of 8"),
-    ],
-)
+@pytest.mark.parametrize(("command", "replica", "sizes", "expected"), [
+    # sizes: of the whole server, local, API servers
+    ("-tp 2", None, (1, 1, 4), "0 of 2"), ("-tp 2 -dp 2", 1, (1, 1, 2), "2 of 4"),
+    ("-tp 2 -dp 2 --api-server-count 1", 0, (1, 1, 1), "0 of 4"),
+    ("-tp 2 -dp 4 --data-parallel-size-local=2", 1, (1, 1, 4), "2 of 4"),
+    ("-tp 2 -dp 4 --data-parallel-rank 3", 0, (4, 1, 1), "0 of 2"),  # mixture of experts
+    ("", 2, (4, 4, 4), "4 of 8"),
+])  # fmt: skip
 def test_replicas_of_a_server_share_a_plan(command, replica, sizes, expected):
     names = ("data_parallel_size", "data_parallel_size_local", "_api_process_count")
     sizes = dict(zip(names, sizes, strict=True))
