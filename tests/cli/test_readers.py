@@ -38,7 +38,8 @@ def test_times():
     }.items():  # fmt: skip
         assert read_seconds(text) == seconds
     for text in (
-        "", "m", "s5", "1m30", "30s1m", "1m2m", "1h 30m", "-5", "1e3", "1..5", "1:30", "5M", "٣m", "9" * 13, "1h.",
+        "", "m", "s5", "1m30", "30s1m", "1m2m", "1h 30m", "-5", "1e3", "1..5", "1:30", "5M", "٣m", "1h.",
+        "9" * 13,
     ):  # fmt: skip
         with pytest.raises(OptionError, match="is not a time"):
             read_seconds(text)
