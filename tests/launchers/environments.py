@@ -1,8 +1,8 @@
 """The variables that launchers set for a rank, as ranks have printed them: those about ranks and jobs.
 
-Open MPI 4.1.4 and 5.0.11, prterun of 5.0.11, MPICH 4.0.2, Intel MPI 2021.18, Slurm 22.05 and torchrun 2.13
-were run on one machine, Slurm also with two `slurmd`. Flux, MVAPICH2 and PALS are from the source of Flux's
-shell, of MVAPICH2's mpispawn, of Slurm's plugin mpi/cray_shasta, and from scripts of users of PALS and JSM.
+Open MPI 4.1.4 and 5.0.11, prterun of 5.0.11, MPICH 4.0.2, Slurm 22.05 and torchrun 2.13 were run on one
+machine, Slurm also with two `slurmd`. Flux, MVAPICH2 and PALS are from the source of Flux's shell, of
+MVAPICH2's mpispawn, of Slurm's plugin mpi/cray_shasta, and from scripts of users of PALS and JSM.
 """
 
 import shlex
@@ -31,8 +31,6 @@ MPICH = make_env("MPI_LOCALNRANKS=3 MPI_LOCALRANKID=1 PMI_FD=6 PMI_RANK=1 PMI_SI
 _OF_RANK = "RANK=1 SIZE=3 LOCAL_RANK=1 LOCAL_SIZE=3"
 MVAPICH2 = make_env(_OF_RANK, "MV2_COMM_WORLD_") | make_env("MPIRUN_ID=4711 MPIRUN_NPROCS=3 PMI_ID=1")
 JSM = make_env(_OF_RANK, "JSM_NAMESPACE_") | OPEN_MPI_5
-_INTEL = "HYDRA_BSTRAP_LAUNCHER=fork I_MPI_HYDRA_UUID=953f0000-a8e5 I_MPI_PIN_MAPPING='2:0 0,1 1'"
-INTEL_MPI = MPICH | make_env(_INTEL)
 
 _SCRIPT = "GTIDS=0 JOB_ID=4 LOCALID=0 NNODES=1 NODEID=0 NPROCS=2 NTASKS=2 PROCID=0 TASKS_PER_NODE=2"
 SLURM_SCRIPT = make_env(_SCRIPT, "SLURM_")
@@ -54,12 +52,6 @@ SLURM_UNEVEN = SLURM_STEP | make_env(
     "GTIDS=2 LOCALID=0 NNODES=2 NODEID=1 PROCID=2 STEP_TASKS_PER_NODE=2,1 TASKS_PER_NODE=2,1", "SLURM_"
 )
 """Two tasks on the first node, this one on the second."""
-
-SLURM_HETEROGENEOUS = SLURM_UNEVEN | make_env(
-    """GTIDS=1,2 HET_SIZE=2 JOB_ID_HET_GROUP_0=2 JOB_ID_HET_GROUP_1=3 LOCALID=1 NPROCS_HET_GROUP_1=2
-    STEP_TASKS_PER_NODE=1,2 TASKS_PER_NODE=1,2 TASKS_PER_NODE_HET_GROUP_1=2""", "SLURM_"
-)  # fmt: skip
-"""`salloc -n 1 : -n 2 srun --het-group=0,1`: the second task of the second component."""
 
 SLURM_PMI = make_env("PMI_FD=10 PMI_JOBID=3.0 PMI_RANK=1 PMI_SIZE=3")
 """What `srun --mpi=pmi2` adds; Flux adds the same without PMI_JOBID."""

@@ -7,17 +7,9 @@ from hypothesis import strategies as st
 from ompbind.commands.environment import RankIdentity
 from ompbind.cpuset import CpuSet
 from ompbind.errors import RequestError
+from ompbind.launchers import find
 from ompbind.launchers.allocation import find_binding
-from ompbind.launchers.find import (
-    Ancestor,
-    find_batch_script,
-    find_copies,
-    find_launcher,
-    find_starter,
-    read_ancestors,
-    read_launcher_cpus,
-    read_local_rank,
-)
+from ompbind.launchers.find import Ancestor, find_copies, find_launcher, read_local_rank
 from ompbind.launchers.launchers import LAUNCHERS, may_have_launcher, may_have_variables
 from tests.launchers import environments
 from tests.machines import DictRoot
@@ -120,7 +112,8 @@ def test_flux_is_asked_only_where_its_variables_do_not_suffice(tmp_path, variabl
 """))  # fmt: skip
 def test_the_innermost_launcher_is_the_one_whose_process_is_nearest(words, processes, launcher):
     """Where processes are hidden, launchers are nested as usual. Scripts and ranks of run are none."""
-    rank, script = (find(env(words), ancestors(processes)) for find in (find_launcher, find_batch_script))
+    rank = find_launcher(env(words), ancestors(processes))
+    script = find.find_batch_script(env(words), ancestors(processes))
     texts = ([rank.launcher] if rank else []) + ([f"script of {script.name}"] if script else [])
     assert " ".join(texts) == launcher
 
@@ -184,12 +177,8 @@ def test_some_variables_of_a_rank_are_never_taken_for_no_rank(name, data):
     if not removed:
         assert find_launcher(given).launcher == name
         return
-    has_some = (
-        launcher.rank in given
-        or launcher.local_rank in given
-        or (launcher.size in given and not launcher.step)
-    )
-    if not has_some or launcher.is_script(given):
+    marks = {launcher.rank, launcher.local_rank, *(() if launcher.step else (launcher.size,))}
+    if marks.isdisjoint(given) or launcher.is_script(given):
         assert find_launcher(given) is None
     else:
         with pytest.raises(RequestError, match=" not set$"):
@@ -230,11 +219,11 @@ def test_a_rank_is_bound_if_it_has_fewer_cpus_than_its_own_launcher(processes, d
         files |= {"proc/mounts": "cgroup2 /cg cgroup2 rw 0 0\n", "proc/self/cgroup": "0::/\n",
                   "cg/cpuset.cpus.effective": f"{cpuset}\n"}  # fmt: skip
     root = DictRoot(files)
-    found = tuple(read_ancestors(root, len(chain)))
+    found = tuple(find.read_ancestors(root, len(chain)))
     assert [ancestor.name for ancestor in found] == [name for name, _ in chain[-2:0:-1]]
     allowed = CpuSet.from_list(chain[-1][1])
     identity = RankIdentity(placement_index=0, rank=0, size=2, local_rank=0, local_size=2)
-    launcher_cpus = read_launcher_cpus(root, find_starter(found, daemons.split()))
+    launcher_cpus = find.read_launcher_cpus(root, find.find_starter(found, daemons.split()))
     sharers = find_binding(identity, allowed, (), launcher_cpus).sharers
     assert (sharers == (0,)) == bool(bound)
 

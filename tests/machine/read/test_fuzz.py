@@ -109,26 +109,21 @@ def test_files_with_faults(tmp_path_factory, data, sample):
         check_file(tmp_path_factory, packed[: data.draw(st.integers(0, len(packed)))])
 
 
-INNER, KEYS, WORDS = (
-    text.split()
-    for text in (
-        """cpu core node socket l1d:l2:l3 online cpus field data children kind level index os_id strength
-        told_by package maxmhz""",
-        """schema cpus lscpu nodes online allowed arch kinds os_ids quota_cpus isolated remarks offline
-        devices""",
-        "pack: numa: core: pu: l3: die: group: [numa] ( ) indexes= memory= , : * = 1GB 2 3 0 99",
-    )
-)
+KEYS = "schema cpus lscpu nodes online allowed arch kinds os_ids quota_cpus isolated remarks offline devices"
+NAMES = """cpu core node socket l1d:l2:l3 online cpus field data children kind level index os_id strength
+    told_by package maxmhz"""
+WORDS = "pack: numa: core: pu: l3: die: group: [numa] ( ) indexes= memory= , : * = 1GB 2 3 0 99"
+INNER = st.sampled_from(NAMES.split())
 ATOMS = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=6))
 JSON = st.recursive(
     ATOMS | st.sampled_from(["0-3", "-", "1"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(INNER), inner, max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(INNER, inner, max_size=4),
     max_leaves=12,
 )
 
 
 @examples(2)
-@given(value=st.dictionaries(st.sampled_from(KEYS), JSON), is_own=st.booleans())
+@given(value=st.dictionaries(st.sampled_from(KEYS.split()), JSON), is_own=st.booleans())
 def test_any_json(tmp_path_factory, value, is_own):
     check_file(tmp_path_factory, json.dumps({**(MINIMAL if is_own else {}), **value}).encode())
 
@@ -138,7 +133,7 @@ INDEXES = st.sampled_from(["", "(indexes=core)", "(indexes=2*2:1*2)", "(indexes=
 
 
 @given(
-    st.lists(st.sampled_from([*WORDS, " "]), max_size=16),
+    st.lists(st.sampled_from([*WORDS.split(), " "]), max_size=16),
     st.lists(STEPS, max_size=4, unique_by=lambda step: step[0]),
     INDEXES,
 )

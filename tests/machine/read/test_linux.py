@@ -21,7 +21,6 @@ from tests.tables import rows
 CPU = "sys/devices/system/cpu"
 NODE = "sys/devices/system/node"
 SHAPE = Shape(packages=2, cores=4, smt=2)
-ADJACENT = Shape(cores=2, smt=2, numbering="adjacent")
 
 
 def read(files):
@@ -62,15 +61,12 @@ MASKS = [f"{0x101 << cpu % 8:x}" for cpu in range(16)]
     ("package_cpus", "physical_package_id", ["65535"] * 16, Level.PACKAGE, ["0-15"]),
     ("nothing", "physical_package_id", ["65535"] * 16, Level.PACKAGE, ["0-3,8-11", "4-7,12-15"]),
 ])  # fmt: skip
-def test_missing_files_are_replaced_and_levels_that_repeat_others_are_dropped(
-    missing, name, texts, level, expected
-):
+def test_missing_files_are_replaced_and_repeated_levels_are_dropped(missing, name, texts, level, expected):
     files = {path: text for path, text in shape_files(SHAPE).items() if not re.search(missing, path)}
     machine = read(files | topology(range(len(texts)), name, texts))
     assert bool(machine.remarks) == (missing == "core_cpus")
-    assert [(str(domain.cpus), domain.os_id) for domain in machine.at(level)] == [
-        (cpus, None) for cpus in expected
-    ]
+    found = [(str(domain.cpus), domain.os_id) for domain in machine.at(level)]
+    assert found == [(cpus, None) for cpus in expected]
 
 
 def test_caches_have_sizes_and_those_of_instructions_are_no_levels():
@@ -111,7 +107,8 @@ def test_packages_smaller_than_clusters_are_grouped_by_number():
 def test_caches_with_an_empty_set_of_cpus_are_private_to_their_core_and_overlaps_are_reported():
     """Itanium: maps of zeros, and two threads in each core."""
     empty = {f"{CPU}/cpu{cpu}/cache/index2/shared_cpu_map": "0" for cpu in range(4)}
-    assert sets(read(shape_files(ADJACENT) | empty), Level.L3) == ["0-1", "2-3"]
+    adjacent = shape_files(Shape(cores=2, smt=2, numbering="adjacent"))
+    assert sets(read(adjacent | empty), Level.L3) == ["0-1", "2-3"]
     files = {f"{CPU}/cpu{cpu}/cache/index2/shared_cpu_map": "0ff0" for cpu in range(4, 12)}
     assert any("partially overlap" in remark for remark in read(shape_files(SHAPE) | files).remarks)
 

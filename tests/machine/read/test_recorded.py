@@ -18,14 +18,13 @@ from ompbind.planning.request import Request, Sharing
 from ompbind.planning.strategies import STRATEGIES
 from ompbind.report.picture import render_machine_svg
 from ompbind.report.text import WIDTH
-from tests.recordings import NO_RECORDINGS, RECORDINGS, name_of, recorded, sampled
+from tests.recordings import ANSWERS, NO_RECORDINGS, RECORDINGS, name_of, recorded, sampled
 from tests.tables import rows
 
 COMPARE = json.loads((RECORDINGS / "compare.json").read_text()) if recorded("compare.json") else {}
 DUMPS = recorded("dumps/*.tar.gz")
 XML = recorded("xml/*.xml")
 ARCHIVES = recorded("devices/*.tar.gz")
-ORACLES = {path.name.removesuffix(".devices.json"): path for path in recorded("devices/*.devices.json")}
 REQUESTS = [
     Request(ranks=2), Request(ranks=5, strategy="spread", threads=1), Request(ranks=None, strategy="nodes"),
     Request(ranks=None, strategy="packages"), Request(ranks=None, strategy="l3", smt="all"),
@@ -206,7 +205,7 @@ The oracle takes all CPUs if numa_node is -1, and the smallest object around the
 
 
 def read_oracle(path):
-    return {entry["bus_id"]: entry for entry in json.loads(ORACLES[name_of(path)].read_text())}
+    return {entry["bus_id"]: entry for entry in json.loads(ANSWERS[name_of(path)].read_text())}
 
 
 @pytest.mark.parametrize("path", sampled(ARCHIVES))
@@ -223,7 +222,7 @@ def test_all_functions_of_recordings_are_near_the_cpus_of_the_oracle(path):
         assert (near, expected) == next(known, (CpuSet.from_list(expected), expected)), address
 
 
-@pytest.mark.parametrize("path", sampled([path for path in XML + ARCHIVES if name_of(path) in ORACLES]))
+@pytest.mark.parametrize("path", sampled([path for path in XML + ARCHIVES if name_of(path) in ANSWERS]))
 def test_devices_of_recordings_are_those_of_the_oracle(path):
     """Network functions without a name are none: no driver uses them. Vector engines have no driver here."""
     machine, oracle = read(path), read_oracle(path)
