@@ -61,15 +61,6 @@ def test_formats_without_devices_warn(plan):
     assert "devices" not in plan("-n 2 --format taskset").stderr
 
 
-def test_a_run_inside_a_rank_keeps_the_gpus_and_forgets_their_names(ompbind):
-    env = {"CUDA_VISIBLE_DEVICES": UUIDS[1], "OMPBIND_RANK_DEVICES": "gpu:1", "OMPBIND_NICS": "mlx5_1"}
-    done = ompbind("run", "--share", "-n", "1", "--", *SHOW, env=env)
-    found = json.loads(done.stdout)
-    assert found["CUDA_VISIBLE_DEVICES"] == UUIDS[1]
-    assert not {"OMPBIND_RANK_DEVICES", "OMPBIND_NICS"} & found.keys()
-    assert done.stderr == ""
-
-
 @pytest.mark.parametrize("verb", ["run", "exec"])
 def test_a_rank_finds_the_network_interface_of_this_machine(ompbind, verb):
     nics = [nic for nic in read_machine(devices=True).devices if nic.kind is DeviceKind.NIC]

@@ -29,17 +29,6 @@ def test_a_run_that_is_not_throttled_says_nothing(ompbind, quota, tmp_path):
     assert json.loads(report.read_text())["throttling"]["throttled_periods"] == 0
 
 
-def test_more_ranks_than_cpus_of_the_quota(ompbind, quota):
-    two_cpus()
-    before = quota(1)
-    done = ompbind("run", "-n", "2", "--", "true", before=before)
-    assert done.returncode == 0
-    assert "the CPU quota of the cgroup is 1, which is too little for 2 ranks" in one_line(done.stderr)
-    done = ompbind("run", "-n", "2", "--strict", "--", "true", before=before)
-    text = "error: the CPU quota of the cgroup is 1"
-    assert (done.returncode, text in one_line(done.stderr)) == (125, True)
-
-
 @pytest.mark.parametrize("local_rank", [0, 1])
 def test_ranks_that_a_launcher_has_bound_share_the_quota(ompbind, quota, local_rank):
     """Each rank plans alone; together they have no more threads than the quota has CPUs."""
