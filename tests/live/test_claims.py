@@ -25,7 +25,6 @@ from ompbind.registry.registry import Registry, find_claims_directory, make_run_
 from tests.launchers.environments import make_env
 from tests.live.conftest import OMPBIND, is_alive, ranks_of, supervisor_of, two_cpus, wait_until
 from tests.live.other_user import NOBODY, finish, start_as_nobody
-from tests.long import rounds
 from tests.machines import Shape, make_machine
 from tests.tables import rows
 
@@ -235,15 +234,6 @@ def test_a_run_that_registers_between_plan_and_claim_is_found(monkeypatch, claim
     assert claimed == {"late": CpuSet((0,)), "mine": plan.used}
     for held in (claim, *late):
         held.release()
-
-
-def test_the_supervisor_survives_a_kill_of_the_process_group(live, claims):
-    """The supervisor has left the process group before it starts a rank."""
-    for _ in range(rounds(8)):
-        process = live("--share", start_new_session=True)
-        left = (supervisor_of(process), *ranks_of(process))
-        os.killpg(process.pid, signal.SIGKILL)
-        wait_until(lambda left=left: not any(map(is_alive, left)) and not names(claims), "nothing is left", 5)
 
 
 GOOD = LiveRun(run_id="?", pid=1, uid=0, started=1, ranks=((0, CpuSet((0,))),), claimed=CpuSet((0,)))

@@ -72,21 +72,23 @@ def check_kill(scene, victim, moment, process):
         assert code == 125, messages
         assert f"the supervisor (pid {supervisor}) was killed by SIGKILL" in messages
         return
-    process.send_signal(signal.SIGKILL if victim == "foreground" else signal.SIGTERM)
-    assert process.wait(20) in ((-9,) if victim == "foreground" else (143, -15))
+    send = os.killpg if victim == "group" else os.kill
+    send(process.pid, signal.SIGTERM if victim == "signal" else signal.SIGKILL)
+    assert process.wait(20) in ((143, -15) if victim == "signal" else (-9,))
     scene.check_nothing_left(f"{victim} {moment * 1000:.1f} ms after the start of ompbind")
 
 
 @pytest.mark.parametrize(("victim", "ranks", "script", "times"), [
     ("foreground", 1, FAMILY, 40), ("foreground", 8, FAMILY, 20), ("foreground", 64, BARE, 6),
-    ("supervisor", 1, FAMILY, 12), ("supervisor", 8, FAMILY, 6),
+    ("supervisor", 1, FAMILY, 12), ("supervisor", 8, FAMILY, 6), ("group", 2, FAMILY, 20),
     pytest.param("foreground", 1, BARE, 60, marks=pytest.mark.long),
     pytest.param("foreground", 64, FAMILY, 6, marks=pytest.mark.long),
     pytest.param("supervisor", 2, BARE, 12, marks=pytest.mark.long),
 ])  # fmt: skip
 def test_killed_at_any_moment(scene, victim, ranks, script, times):
+    """The supervisor leaves the process group before it starts a rank."""
     for moment in moments(scene, ranks, rounds(times)):
-        check_kill(scene, victim, moment, begin(scene, ranks, script))
+        check_kill(scene, victim, moment, begin(scene, ranks, script, process_group=0))
 
 
 OURS = re.compile(r"""File "[^"]*/ompbind/([a-z]+/)*[a-z]\w*[.]py\"""")
