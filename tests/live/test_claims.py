@@ -359,12 +359,14 @@ def test_ps_for_people_and_for_programs(ompbind, live, ps):
 
 
 @pytest.mark.parametrize(("since_s", "space", "shown"), [(0, 0, True), (10**6, 0, False), (0, 1, False)])
-def test_the_command_of_another_process_with_the_same_pid_is_not_shown(ps, claims, since_s, space, shown):
+def test_another_process_with_the_same_pid_is_not_shown(ompbind, ps, claims, since_s, space, shown):
+    """It has started later, or is in another PID namespace."""
     me = make_run_identity("gone")
     about = {"pid": me.pid, "started": me.started - since_s, "pid_space": me.pid_space + space}
     path = claims / "ompbind-0-1-x.run"
     path.write_text(make_text(GOOD.replace(run_id="gone", **about)))
     with path.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        (run,) = ps()
+        (run,), inspected = ps(), ompbind("inspect", "gone")
     assert (run["run_id"], run["command"] is not None) == ("gone", shown)
+    assert (inspected.returncode, "in another container" in said(inspected)) == (2 * space, bool(space))

@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from fcntl import LOCK_EX, flock
 
 import pytest
 
@@ -11,9 +10,7 @@ from ompbind.cli.inspect import render_inspection
 from ompbind.cpuset import CpuSet
 from ompbind.inspection.diagnosis import find_libraries, is_library, is_relevant
 from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
-from ompbind.planning.other_runs import LiveRun
 from ompbind.procfs import process_state
-from ompbind.registry.claims import make_text
 from tests.live.conftest import allowed_list, need_libgomp, two_cpus, wait_until
 from tests.live.other_user import call_as_nobody
 
@@ -211,17 +208,6 @@ def test_runs_are_found_by_how_their_names_begin(run, ompbind):
     assert ompbind("inspect", "--all").stdout.count("\nrank 0 of run") == 3
     env = {"_OMPBIND_COMPLETE": "bash_complete", "COMP_WORDS": "ompbind inspect tw", "COMP_CWORD": "2"}
     assert "two" in ompbind(env=env).stdout
-
-
-def test_a_run_in_another_container_has_its_own_error(ompbind, claims):
-    run = LiveRun(run_id="far", pid=1, uid=0, started=1, ranks=(), claimed=CpuSet((0,)), pid_space=1)
-    with open(claims / "ompbind-0-1-far.run", "w", encoding="utf-8") as file:
-        file.write(make_text(run))
-        file.flush()
-        flock(file, LOCK_EX)
-        done = ompbind("inspect", "far")
-        assert (done.returncode, "in another container" in one_line(done)) == (2, True)
-        assert "far" in ompbind("ps").stdout
 
 
 @pytest.mark.parametrize(("words", "text"), [
