@@ -42,13 +42,10 @@ def test_ranks_with_the_same_cpus_divide_them(masks, ranks, launcher, shown):
     listed = [CpuSet.from_list(mask) for mask in masks.split()]
     launcher_cpus = None if launcher == "?" else CpuSet.from_list(launcher)
     size = len(ranks.split())
-    found = [
-        find_binding(
-            RankIdentity(placement_index=rank, rank=rank, size=size, local_rank=rank, local_size=size),
-            CpuSet.from_list(allowed), listed, launcher_cpus,
-        )
-        for rank, allowed in enumerate(ranks.split())
-    ]  # fmt: skip
+    found = []
+    for rank, allowed in enumerate(ranks.split()):
+        identity = RankIdentity(placement_index=rank, rank=rank, size=size, local_rank=rank, local_size=size)
+        found.append(find_binding(identity, CpuSet.from_list(allowed), listed, launcher_cpus))
     texts = [",".join(map(str, binding.sharers)) for binding in found]
     texts += ["overlap"] if any(binding.overlaps for binding in found) else []
     assert " ".join(texts) == shown
