@@ -8,16 +8,8 @@ import re
 import sys
 import time
 
-from ompbind.registry.registry import read_live_runs
-from tests.live.conftest import (
-    OMPBIND,
-    RUNTIME_DIR,
-    clean_environment,
-    find_processes,
-    kill_all,
-    start_program,
-    wait_until,
-)
+from ompbind.registry.registry import find_claims_directory, read_live_runs
+from tests.live.conftest import clean_environment, find_processes, kill_all, start_program, wait_until
 
 CLEANUP_S = 10.0
 """Seconds after which no process of a killed run may be left, also on a busy machine; 0.1 s is usual."""
@@ -40,7 +32,7 @@ class Scene:
     def environment(self, **extra):
         return clean_environment(**extra, SCENE=self.marker, DIRECTORY=str(self.directory))
 
-    def begin(self, *args, before=(), env=None, program=OMPBIND, **options):
+    def begin(self, *args, before=(), env=None, program="ompbind", **options):
         env = self.environment() if env is None else env
         self.started.append(start_program(*before, program, "run", *args, env=env, **options))
         return self.started[-1]
@@ -64,7 +56,7 @@ class Scene:
         return find_processes(self.marker)
 
     def claims(self):
-        return read_live_runs(os.environ[RUNTIME_DIR])
+        return read_live_runs(find_claims_directory(os.environ))
 
     def check_nothing_left(self, what, within_s=CLEANUP_S):
         """Check that in time no process of this scene is left, and no claim."""
