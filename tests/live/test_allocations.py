@@ -13,6 +13,7 @@ from ompbind.cpuset import CpuSet
 from tests.cli.command_lines import call
 from tests.launchers.environments import make_env
 from tests.live.conftest import one_line, required, two_cpus
+from tests.live.test_exec import launcher_words
 from tests.tables import rows
 
 MACHINES = {
@@ -87,9 +88,7 @@ def test_a_rank_outside_of_its_outer_rank_is_warned_about(ompbind):
 
 
 def test_exec_in_exec_is_not_bound_by_the_launcher(ompbind):
-    launcher = required("mpiexec.hydra")
-    before = (launcher, "-n", "2", "-bind-to", "none")
-    done = ompbind("exec", "--", "ompbind", "exec", "--", *SHOW, before=before)
+    done = ompbind("exec", "--", "ompbind", "exec", "--", *SHOW, before=launcher_words("mpich", 2))
     assert sorted(done.stdout.splitlines()) == [f"{rank} {cpu}" for rank, cpu in enumerate(two_cpus())]
     assert "already bound by an outer 'ompbind exec'" in one_line(done.stderr)
     assert "by MPICH" not in one_line(done.stderr)
@@ -122,8 +121,7 @@ def test_only_the_cpus_that_lsf_lists_are_used(ompbind):
 
 @pytest.mark.parametrize("options", ["-m 9999", "--bogus", "-n 3"], ids=["mask", "option", "number"])
 def test_the_first_rank_prints_an_error_and_the_others_a_line(ompbind, options):
-    launcher = required("mpiexec.hydra")
-    done = ompbind("exec", *options.split(), "--", "true", before=(launcher, "-n", "4", "-bind-to", "none"))
+    done = ompbind("exec", *options.split(), "--", "true", before=launcher_words("mpich", 4))
     assert done.returncode == 125
     lines = done.stderr.splitlines()
     assert [line.startswith("  hint: ") for line in lines].count(True) == 1

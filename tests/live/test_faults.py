@@ -132,7 +132,7 @@ def test_daemons_are_stopped_with_their_rank_only(scene):
         while [ ! -e "$1/over" ]; do sleep 0.02; done; exit 3"""
     process = scene.begin("-n", "2", "--grace", "0.3", *scene.command("sh", "-c", script))
     scene.wait_for("0", "1")
-    first, second = scene.pids("0")[0], scene.pids("1")[0]
+    (first,), (second,) = map(scene.pids, "01")
     wait_until(lambda: not is_alive(first), "the daemon of rank 0 exited", 5)
     time.sleep(0.1)
     assert is_alive(second)
