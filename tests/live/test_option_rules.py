@@ -1,4 +1,7 @@
-"""Two options that have no effect together: the plan or the run differs, or a message names them."""
+"""Two options that have no effect together: the plan or the run differs, or a message names them.
+
+And values of options that are refused.
+"""
 
 import os
 from functools import cache
@@ -227,17 +230,33 @@ MESSAGES = rows("""
     --dry-run --no-bind BIND=none          |
     --dry-run --smt 2 --no-smt             |
     --dry-run RUNTIME_DIR=/no/such         | this plan does not avoid the CPUs of other runs: cannot read live
+    --log-dir=                             | --log-dir: the name of a directory is missing
+    --output files                         | --output files needs --log-dir DIR
+    --output inherit --log-dir logs        | --log-dir logs has no effect with --output inherit
+    --output tag,inherit                   | inherit cannot be combined with other modes
+    --output tag,lines                     | 'lines' is not inherit, tag or files
+    --force                                | --force needs --log-dir
+    --timestamps --log-dir logs            | --timestamps needs --output tag
+    --pty                                  | --pty needs --output tag
+    --on-failure restart:3 --rendezvous    | --on-failure restart:3 cannot be used with --rendezvous
+    --wait                                 | --wait needs --avoid or --exclusive
+    --avoid --wait=soon                    | 'soon' is not a time
+    --avoid --wait true                    | before a command write --wait --
+    --verify=hard                          | 'hard' is not strict
+    --verify true                          | 'true' is not strict: write --verify or --verify=strict;
 """)
 
 
 @pytest.mark.parametrize(("line", "text"), MESSAGES)
-def test_messages(line, text):
+def test_messages(line, text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     words = [word for word in line.split() if not word[0].isupper()]
     env = dict(f"OMPBIND_{word}".split("=") for word in line.split() if word[0].isupper())
     done = call("run", *words, "--", "true", **env)
     said = " ".join(done.stderr.split())
     code = 0 if "dry" in line else 125
     assert (done.returncode, text in said, bool(said)) == (code, True, bool(text)), said
+    assert os.listdir() == []
 
 
 def test_a_run_says_that_other_runs_do_not_see_it(ompbind):

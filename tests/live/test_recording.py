@@ -22,11 +22,8 @@ def facts(devices):
     not os.path.isdir("/sys/devices/system/cpu/cpu0/topology"), reason="sysfs lacks CPUs here"
 )
 def test_a_recording_of_this_machine_has_its_cpus_and_its_devices(tmp_path):
-    files, devices = (
-        block
-        for block in re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.M | re.S)
-        if "--parents" in block
-    )
+    blocks = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.M | re.S)
+    files, devices = (block for block in blocks if "--parents" in block)
     files, pack = files.rstrip().rsplit("\n", 1)
     assert pack == "tar czf machine.tar.gz machine"
     script = f"{files}\n{devices}\n{pack}"

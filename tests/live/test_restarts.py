@@ -80,15 +80,6 @@ def test_a_failed_rank_starts_again_on_its_cpus_and_others_go_on(scene):
     assert "exited with code 2; attempt 3 starts in 0.04 s" in messages
 
 
-def test_used_up_restarts_stop_the_run_with_the_code_of_the_last_attempt(scene):
-    script = f"{FAIL} [ $RANK = 1 ] && exec sleep 300; exit $OMPBIND_ATTEMPT"
-    code, messages, _ = run(scene, script, limit=":2", ranks=2)
-    assert code == 3, messages
-    assert [number for number, _ in attempts(scene)] == [1, 2, 3]
-    assert "exited with code 3; it does not start again after 3 attempts" in messages
-    assert "stopping rank 1 with SIGTERM" in messages
-
-
 @pytest.mark.parametrize(("number", "found"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 138)])
 def test_a_killed_rank_starts_again_unless_by_a_signal_from_the_user(scene, number, found):
     process = begin(scene, f"{FAIL} exec sleep 300")
@@ -128,27 +119,18 @@ def test_all_processes_of_an_attempt_are_gone_before_the_next(scene):
 
 @pytest.mark.parametrize(("options", "number", "code", "ranks"), [
     ((), signal.SIGTERM, 3, 1), ((), signal.SIGINT, 3, 2), (("--timeout", "0.5"), 0, 124, 2),
-], ids=["SIGTERM", "SIGINT", "timeout"])  # fmt: skip
-def test_a_request_to_stop_cancels_a_restart(scene, options, number, code, ranks):
-    script = f"{FAIL} [ $RANK = 1 ] && exec sleep 300; exit 3"
+    ((), None, 3, 2),
+], ids=["SIGTERM", "SIGINT", "timeout", "last failure of rank 1"])  # fmt: skip
+def test_what_stops_a_run_cancels_a_restart(scene, options, number, code, ranks):
+    script = f"""{FAIL} [ $RANK = 0 ] && exit 3
+        while [ ! -e "$1/go" ]; do sleep 0.02; done; exit 127"""
     process = begin(scene, script, *options, ranks=ranks, wait_s=NEVER_S)
     wait_for_failure(scene, process, live=ranks - 1)
-    process.send_signal(number)
+    (scene.directory / "go").touch() if number is None else process.send_signal(number)
     found, messages, _ = scene.end(process)
     assert found == code, messages
     assert "not starting rank 0 again" in messages
     assert len(attempts(scene)) == 1
-
-
-def test_the_last_failure_of_another_rank_cancels_a_restart(scene):
-    script = f"""{FAIL} [ $RANK = 0 ] && exit 3
-        while [ ! -e "$1/go" ]; do sleep 0.02; done; exit 127"""
-    process = begin(scene, script, ranks=2, wait_s=NEVER_S)
-    wait_for_failure(scene, process, live=1)
-    (scene.directory / "go").touch()
-    code, messages, _ = scene.end(process)
-    assert code == 3, messages
-    assert "not starting rank 0 again" in messages
 
 
 @pytest.mark.parametrize(("victim", "ranks"), [("foreground", 1), ("supervisor", 2)])
@@ -201,19 +183,23 @@ def test_only_the_first_attempt_gets_standard_input(scene):
 
 
 @pytest.mark.parametrize("mode", [(), ("--output", "tag,files")], ids=["files", "tag,files"])
-def test_log_files_have_a_line_before_each_further_attempt(scene, mode):
+def test_log_files_have_a_line_before_each_attempt_and_used_up_restarts_stop_the_run(scene, mode):
     logs = scene.directory / "logs"
-    script = f"{FAIL} printf 'out %s' $OMPBIND_ATTEMPT; echo err $OMPBIND_ATTEMPT >&2; exit 3"
-    code, messages, _ = run(scene, script, "--log-dir", str(logs), *mode, limit=":2")
-    assert code == 3
+    script = f"""{FAIL} [ $RANK = 1 ] && exec sleep 300
+        printf 'out %s' $OMPBIND_ATTEMPT; echo err $OMPBIND_ATTEMPT >&2; exit $OMPBIND_ATTEMPT"""
+    code, messages, _ = run(scene, script, "--log-dir", str(logs), *mode, limit=":2", ranks=2)
+    assert code == 3, messages
+    assert [number for number, _ in attempts(scene)] == [1, 2, 3]
+    assert "exited with code 3; it does not start again after 3 attempts" in messages
+    assert "stopping rank 1 with SIGTERM" in messages
     for kind in ("out", "err"):
         first, second, third = (logs / f"0.{kind}").read_text().split("\n--- ")
         assert first.strip() == f"{kind} 1"
         assert second.startswith("ompbind: rank 0, attempt 2, 20")
-        assert second.strip().endswith(f"; attempt 1 exited with code 3 ---\n{kind} 2")
-        assert third.strip().endswith(f"; attempt 2 exited with code 3 ---\n{kind} 3")
+        assert second.strip().endswith(f"; attempt 1 exited with code 1 ---\n{kind} 2")
+        assert third.strip().endswith(f"; attempt 2 exited with code 2 ---\n{kind} 3")
     if not mode:
-        assert messages.endswith("its last lines: err 3"), "only those of the last attempt"
+        assert "its last lines: err 3 ompbind" in messages, "only those of the last attempt"
 
 
 def test_an_attempt_starts_after_the_output_of_the_last_was_read(scene):
@@ -252,9 +238,3 @@ def test_a_paused_run_starts_no_rank(scene):
     process.send_signal(signal.SIGCONT)
     assert scene.end(process)[0] == 0
     assert len(attempts(scene)) == 2
-
-
-def test_ranks_that_have_met_each_other_are_not_restarted_alone(ompbind):
-    done = ompbind("run", "-n", "2", "--share", "--rendezvous", "--on-failure", "restart:3", "--", "true")
-    assert done.returncode == 125
-    assert "--on-failure restart:3 cannot be used with --rendezvous" in done.stderr

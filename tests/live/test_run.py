@@ -7,12 +7,15 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from ompbind.registry.registry import read_live_runs
 from tests.live.conftest import (
     allowed_list,
+    children_of,
     is_alive,
     ranks_of,
     state_of,
@@ -53,19 +56,6 @@ def test_exit_codes(ompbind, args, code, message):
     assert "Traceback" not in done.stderr
 
 
-WHEN_READY = "while [ ! -e {0}/ready ]; do sleep 0.02; done"
-"""What a rank runs before it fails: it waits until the other rank is ready."""
-
-
-@pytest.mark.two_cpus
-def test_the_run_exits_after_all_ranks(ompbind, tmp_path):
-    script = (
-        f"echo $$ >> {tmp_path}/pids; [ $RANK = 1 ] && exit 3; trap 'sleep 0.3; exit 0' TERM; sleep 9 & wait"
-    )
-    assert ompbind("run", "-n", "2", "--", "sh", "-c", script).returncode == 3
-    assert not [pid for pid in (tmp_path / "pids").read_text().split() if is_alive(pid)]
-
-
 def test_variables_are_set_filled_and_cleared(ompbind):
     code = "import os, json; print(json.dumps(dict(os.environ)))"
     inherited = {"GOMP_CPU_AFFINITY": "0-99", "OMP_NUM_THREADS": "64", "OMPBIND_RANKS": "1"}
@@ -100,17 +90,12 @@ def test_standard_input_goes_to_the_first_rank(ompbind):
         assert sorted(done.stdout.splitlines()) == expected
 
 
-def test_signals_python_ignores_have_their_default_in_ranks(ompbind):
-    done = ompbind("run", "--", "sh", "-c", "grep -E 'SigIgn|SigBlk' /proc/self/status")
+def test_signals_that_were_ignored_stay_ignored_but_not_those_that_python_ignores(ompbind):
+    script = "kill -HUP $PPID; kill -HUP $$; grep -E 'SigIgn|SigBlk' /proc/self/status"
+    done = ompbind("run", "--", "sh", "-c", script, before=("nohup",))
     masks = dict(line.split(":\t") for line in done.stdout.splitlines())
     assert int(masks["SigIgn"], 16) & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1) == 0
-    assert int(masks["SigBlk"], 16) == 0
-
-
-def test_signals_that_were_ignored_stay_ignored(ompbind):
-    done = ompbind("run", "--", "sh", "-c", "kill -HUP $PPID; kill -HUP $$; echo alive", before=("nohup",))
-    assert done.stdout == "alive\n"
-    assert done.returncode == 0
+    assert (int(masks["SigBlk"], 16), done.returncode) == (0, 0)
 
 
 WRITE_SIGNALS = """
@@ -135,20 +120,13 @@ def begin(start, *args, ranks=2, **options):
 
 
 @pytest.mark.two_cpus
-def test_signals_are_forwarded_to_every_rank(start):
-    process = begin(start, "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGCONT")
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGQUIT"])
+def test_signals_are_forwarded_to_every_rank_and_the_code_after_a_request_to_stop_is_returned(start, name):
+    process = begin(start, "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGCONT", name)
     for names in (["SIGUSR1"], ["SIGUSR2"], ["SIGWINCH"], ["SIGCONT"], ["SIGHUP", "SIGCONT"]):
         process.send_signal(getattr(signal, names[0]))
         found = [process.stdout.readline().strip() for _ in range(2) for _ in names]
         assert sorted(found) == sorted(names * 2)
-    process.terminate()
-    assert process.wait(20) == 143
-
-
-@pytest.mark.two_cpus
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGQUIT"])
-def test_a_request_to_stop_reaches_every_rank_and_its_code_is_returned(start, name):
-    process = begin(start, name)
     process.send_signal(getattr(signal, name))
     stdout, messages = process.communicate(timeout=20)
     assert stdout == f"{name}\n" * 2, messages
@@ -188,11 +166,18 @@ def pending_signals(pid):
 
 
 @pytest.mark.two_cpus
-def test_a_run_without_a_process_that_could_continue_it_is_not_stopped(start):
-    process = begin(start, "SIGUSR1", start_new_session=True)
-    process.send_signal(signal.SIGTSTP)
-    process.send_signal(signal.SIGUSR1)
-    assert [process.stdout.readline() for _ in range(2)] == ["SIGUSR1\n"] * 2
+@pytest.mark.parametrize("before", [
+    (), ("bash", "-c", 'set -m; { "$@" & } & wait; exec sleep 60', "bash"),
+], ids=["a session of its own", "a job whose shell has exited, in a session that goes on"])  # fmt: skip
+def test_a_run_without_a_process_that_could_continue_it_is_not_stopped(start, claims, before):
+    begin(start, before=before, start_new_session=True)
+    (run,) = read_live_runs(str(claims))
+    (supervisor,) = children_of(run.pid)
+    os.kill(run.pid, signal.SIGTSTP)
+    time.sleep(0.2)
+    stopped = [pid for pid in (run.pid, *children_of(supervisor)) if state_of(pid) == "T"]
+    os.kill(run.pid, signal.SIGKILL)
+    assert not stopped
 
 
 @pytest.mark.two_cpus
@@ -209,7 +194,8 @@ def test_a_stopped_rank_is_continued_to_act_on_sighup(start):
 @pytest.mark.two_cpus
 def test_no_rank_is_left_when_the_reader_of_messages_exits(start, tmp_path):
     read_end, write_end = os.pipe()
-    script = f"echo $$; if [ $RANK = 1 ]; then {WHEN_READY.format(tmp_path)}; exit 3; fi; exec sleep 300"
+    script = f"""echo $$; [ $RANK = 1 ] || exec sleep 300
+        until [ -e {tmp_path}/ready ]; do sleep 0.02; done; exit 3"""
     process = start("run", "-n", "2", "--", "sh", "-c", script, stderr=write_end)
     os.close(read_end)
     os.close(write_end)
@@ -217,13 +203,6 @@ def test_no_rank_is_left_when_the_reader_of_messages_exits(start, tmp_path):
     (tmp_path / "ready").touch()
     assert process.wait(20) == 3
     assert not [pid for pid in pids if is_alive(pid)]
-
-
-@pytest.mark.two_cpus
-def test_a_timeout_does_not_hide_the_failure_before_it(ompbind, tmp_path):
-    slow = f"trap 'sleep 0.6; exit 0' TERM; touch {tmp_path}/ready; sleep 30 & wait; wait"
-    script = f"if [ $RANK = 1 ]; then {WHEN_READY.format(tmp_path)}; exit 3; else {slow}; fi"
-    assert ompbind("run", "-n", "2", "--timeout", "0.5", "--", "sh", "-c", script).returncode == 3
 
 
 def test_only_ranks_keep_standard_output_open(start):

@@ -8,7 +8,6 @@ import time
 
 import pytest
 
-from ompbind.procfs.reader import read_stat
 from tests.live.conftest import (
     OMPBIND,
     children_of,
@@ -123,33 +122,6 @@ def test_a_program_that_catches_sigttin_and_stops_itself_gets_the_terminal(shell
     shell.read_until(b"prompt> ")
     shell.type("echo code $?.\n")
     shell.read_until(b"code 0.")
-
-
-WITHOUT_SHELL = """
-import os, sys, time
-if os.fork() == 0:
-    if os.fork() == 0:
-        os.setpgid(0, 0)
-        while os.getppid() != 1 and os.getsid(os.getppid()) == os.getsid(0):
-            time.sleep(0.01)
-        os.execv(sys.argv[1], sys.argv[1:])
-    os._exit(0)
-os.wait()
-time.sleep(60)
-"""
-"""Start a command as a job whose shell has exited, in a session that goes on."""
-
-
-def test_a_job_without_a_shell_is_not_stopped(terminal):
-    rank = ("sh", "-c", "echo parent-$PPID-; exec sleep 60")
-    screen = terminal(sys.executable, "-c", WITHOUT_SHELL, OMPBIND, "run", "--", *rank)
-    screen.read_until(b"parent-")
-    supervisor = int(screen.output.partition(b"-")[0])  # the line is written at once
-    foreground = read_stat(supervisor).parent
-    os.kill(foreground, signal.SIGTSTP)
-    time.sleep(0.2)
-    assert [state_of(pid) for pid in (foreground, supervisor)] == ["S", "S"]
-    os.kill(foreground, signal.SIGTERM)
 
 
 def test_ctrl_z_stops_and_the_shell_continues(shell):

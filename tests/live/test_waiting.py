@@ -247,10 +247,7 @@ RANK = {"PMI_RANK": "0", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0", "MPI_LOCALNRAN
 
 
 @pytest.mark.parametrize(("words", "env", "code", "text"), [
-    ("run --wait", {}, 125, "--wait needs --avoid or --exclusive"),
     ("exec --wait=5 --share", {}, 125, "--wait=5 needs --avoid or --exclusive"),
-    ("run --avoid --wait=soon", {}, 125, "'soon' is not a time"),
-    ("run --avoid --wait true", {}, 125, "before a command write --wait --"),
     ("run --no-wait --share", {"OMPBIND_WAIT": "0.1"}, 0, ""),
     ("exec --exclusive --wait", RANK, 125, "MPICH or Intel MPI has started ranks on other machines too"),
 ])  # fmt: skip
