@@ -3,6 +3,9 @@
 A thread is written as its state and mask: "R0*15 S0-1" are 15 runnable threads on CPU 0 and a sleeping one.
 """
 
+from functools import reduce
+from itertools import count, cycle
+
 import pytest
 
 from ompbind.inspection.load import (
@@ -27,24 +30,22 @@ from tests.inspection.test_rank_processes import OWN, inspect, rank
 FINE = Verdict(issues=(), summary="fine")
 
 
-def server(threads, busy_s=0.0, delay_s=0.0):
-    """Return a process; all its threads have used and waited for the same time."""
+def sample(at_s, threads, *times, names=("server",), throttled_s=0.0):
+    """A sample of one process, whose threads have (CPU time, run delay) and names in turn."""
     items = [item.partition("*") for item in threads.split()]
     each = [text for text, _, number in items for _ in range(int(number or 1))]
-    times = {"name": "worker", "busy_s": busy_s, "delay_s": delay_s}
-    numbered = enumerate(each, 100)
-    made = (ThreadState(tid=tid, cpus=cpus(text[1:]), state=text[0], **times) for tid, text in numbered)
-    return ProcessState(pid=100, parent=1, name="server", threads=tuple(made))
+    rows = zip(count(100), each, cycle(names), cycle(times or [(0.0, 0.0)]), strict=False)
+    made = (
+        ThreadState(tid=tid, cpus=cpus(text[1:]), state=text[0], name=name, busy_s=busy_s, delay_s=delay_s)
+        for tid, text, name, (busy_s, delay_s) in rows
+    )
+    process = ProcessState(pid=100, parent=1, name=names[0], threads=tuple(made))
+    throttling = Throttling(cgroup="c", throttled_s=throttled_s)
+    return LoadSample(at_s=at_s, processes=(process,), throttling=throttling)
 
 
-def judge(*samples):
-    """Judge samples of (time, threads, CPU time, run delay, throttled time) of one process."""
-    streak = Streak()
-    for at_s, threads, busy_s, delay_s, throttled_s in samples:
-        processes = (server(threads, busy_s, delay_s),)
-        throttling = Throttling(cgroup="c", throttled_s=throttled_s)
-        streak = add_sample(streak, LoadSample(at_s=at_s, processes=processes, throttling=throttling))
-    return judge_load(FINE, streak)
+def judge(samples):
+    return judge_load(FINE, reduce(add_sample, samples, Streak()))
 
 
 @pytest.mark.parametrize(("threads", "mask", "number"), [
@@ -52,7 +53,7 @@ def judge(*samples):
     ("R2*3 D2*4 T2", "2", 3),
 ])  # fmt: skip
 def test_more_runnable_threads_than_cpus_in_their_masks_compete(threads, mask, number):
-    found = find_competitors(None, LoadSample(at_s=0, processes=(server(threads),)))
+    found = find_competitors(None, sample(0.0, threads))
     assert (found and str(found.cpus), len(found.threads) if found else 0) == (mask, number)
 
 
@@ -64,13 +65,8 @@ def test_more_runnable_threads_than_cpus_in_their_masks_compete(threads, mask, n
     ([(5.0, 5.0)] * 2 + [(1.0, 4.0)], None),  # less than 1.25 threads for each CPU
 ])  # fmt: skip
 def test_waiting_for_others_does_not_count(times, runnable):
-    def sample(at_s, part):
-        threads = server("S0-1 " * len(times)).threads
-        pairs = zip(threads, times, strict=True)
-        states = (thread.replace(busy_s=part * busy, delay_s=part * delay) for thread, (busy, delay) in pairs)
-        return LoadSample(at_s=at_s, processes=(server("").replace(threads=tuple(states)),))
-
-    found = find_competitors(sample(0.0, 0), sample(10.0, 1))
+    threads = f"S0-1*{len(times)}"
+    found = find_competitors(sample(0.0, threads), sample(10.0, threads, *times))
     assert (found and found.runnable) == (runnable and pytest.approx(runnable))
 
 
@@ -93,7 +89,10 @@ WAITS = ((0, BUSY, 0.0, 0.0, 0.0), (5, BUSY, 0.33, 4.66, 0.0), (10, BUSY, 0.66, 
     (tuple((at_s, BUSY, at_s, None, 0.0) for at_s in (0, 6, 12)), "warning"),  # the kernel counts no delay
 ])  # fmt: skip
 def test_a_streak_of_three_samples_over_ten_seconds_is_an_issue(samples, severity):
-    verdict = judge(*samples)
+    verdict = judge(
+        sample(at_s, threads, (busy_s, delay_s), throttled_s=throttled_s)
+        for at_s, threads, busy_s, delay_s, throttled_s in samples
+    )
     codes = [] if severity == "ok" else ["oversubscribed"]
     assert (str(verdict.severity), [issue.code for issue in verdict.issues]) == (severity, codes)
 
@@ -102,8 +101,7 @@ def test_a_shorter_streak_is_a_warning_if_it_covers_a_fifth_of_the_run():
     streak = Streak()
     rows = ((0, 1, False), (0.5, 1, False), (1.5, 7.5, True), (1.5, 7.6, False), (11, 12, False))
     for at_s, run_s, is_issue in rows:
-        busy = server(BUSY, at_s / 15, at_s * 14 / 15)
-        streak = add_sample(streak, LoadSample(at_s=at_s, processes=(busy,)))
+        streak = add_sample(streak, sample(at_s, BUSY, (at_s / 15, at_s * 14 / 15)))
         assert streak.is_most_of(run_s) == is_issue
         if is_issue:
             found = make_load_issue(streak)
@@ -115,14 +113,9 @@ def test_a_shorter_streak_is_a_warning_if_it_covers_a_fifth_of_the_run():
     ("python3 python3 bio_0", "2 threads 'python3' of python3 (100)"),
 ])  # fmt: skip
 def test_threads_with_numbered_names_are_one_pool(names, pool):
-    streak = Streak()
-    for at_s in (0, 6, 12):
-        busy = server(f"R0*{len(names.split())}", at_s / 9, at_s)
-        threads = zip(busy.threads, names.split(), strict=True)
-        named = tuple(thread.replace(name=name) for thread, name in threads)
-        made = busy.replace(name=named[0].name, threads=named)
-        streak = add_sample(streak, LoadSample(at_s=at_s, processes=(made,)))
-    assert f"likely pool: {pool}" in judge_load(FINE, streak).issues[0].text
+    names = names.split()
+    samples = (sample(at_s, f"R0*{len(names)}", (at_s / 9, at_s), names=names) for at_s in (0, 6, 12))
+    assert f"likely pool: {pool}" in judge(samples).issues[0].text
 
 
 def throttled(cgroup="a", periods=5, throttled_periods=3, throttled_s=0.25):
