@@ -2,7 +2,7 @@
 
 import pytest
 
-from ompbind.commands.environment import RankIdentity, RunSpec, find_changed, make_local_identities
+from ompbind.commands.environment import RunSpec, find_changed, make_local_identities
 from ompbind.commands.rank_command import (
     make_attempt,
     make_command,
@@ -87,22 +87,6 @@ def test_freezing_puts_its_directory_first_in_pythonpath(path, added, expected, 
     assert commands(base, keep_env=keep)[1].env.get("PYTHONPATH") == path
 
 
-def test_placeholders_are_replaced_and_other_braces_stay():
-    values = {"PORT": "{rank+8000}", "J": '{"a": {size}}', "C": "{cpus} {run_id} {local_rank}", "RANK": "x"}
-    env = commands(added_variables=tuple(values.items()), chdir="work/{rank+1}")[1].env
-    assert [env[name] for name in values] == ["8001", '{"a": 2}', "4-6 r1 1", "x"]
-    assert [command.directory for command in commands(chdir="work/{rank+1}")] == ["work/1", "work/2"]
-    assert commands(argv=("a", "{rank}"))[1].argv == ("a", "{rank}"), "filled on request only"
-
-
-def test_a_rank_runs_the_words_of_the_wrapper_and_the_command_with_global_and_local_ranks():
-    spec = {"wrap": ("perf", "stat", "-o", "perf.{rank}"), "argv": ("app", "{size}", "{foo}")}
-    assert commands(**spec)[1].argv == ("perf", "stat", "-o", "perf.1", "app", "{size}", "{foo}")
-    identity = RankIdentity(placement_index=1, rank=5, size=8, local_rank=1, local_size=2)
-    filled = RunSpec(argv=("a", "{rank}", "{local_rank}", "{foo}"), fill_argv=True, run_id="r", base={})
-    assert make_command(make_plan(DUAL, Request(ranks=2)), identity, filled).argv == ("a", "5", "1", "{foo}")
-
-
 def test_before_the_plan_all_is_filled_that_does_not_depend_on_it():
     spec = RunSpec(argv=("a-{rank}", "{size}{cpus}{threads}"), fill_argv=True, wrap=("w-{local_rank}",),
                    chdir="{run_id}", run_id="r", base={})  # fmt: skip
@@ -112,9 +96,9 @@ def test_before_the_plan_all_is_filled_that_does_not_depend_on_it():
 
 
 def test_the_order_of_cpus_is_published_and_without_binding_no_affinity_mask_is_set():
-    request, added = Request(mask=parse_mask("3,1"), threads=1), (("C", "{cpus} {threads*2+8}"),)
+    request, added = Request(mask=parse_mask("3,1"), threads=1), (("RANK", "{cpus} {threads*2+8}"),)
     (command,) = commands(request=request, added_variables=added)
-    assert (command.env["OMPBIND_CPUS"], command.env["C"]) == ("3,1", "3,1 10")
+    assert (command.env["OMPBIND_CPUS"], command.env["RANK"]) == ("3,1", "3,1 10"), "the user's value counts"
     (command,) = commands(machine=DUAL.replace(bindable=False), request=Request())
     assert (command.cpus, command.env["OMP_PROC_BIND"], "OMP_PLACES" in command.env) == (None, "false", False)
 
