@@ -20,22 +20,14 @@ class Toy(click.Command):
     context_class = VerbContext
 
 
-TOY = Toy(
-    "run",
-    context_settings={"auto_envvar_prefix": "OMPBIND"},
-    params=[
-        row("-n", "--size", read=at_least(1), default="1"),
-        row("--library", read=names_of("a library"), multiple=True),
-        row("-f", "--force", flag=True, spellings="force"),
-        row("-q", "--quiet", flag=True, spellings="force"),
-        row("--check", bare=""),
-        row("--time", bare="", number=True),
-        row("--mask", read=parse_mask),
-        row("--memory", words=("local", "bind"), read=one_of(("local", "bind"))),
-        row("--once", is_setting=False),
-        click.Argument(["words"], nargs=-1),
-    ],
-)
+TOY = Toy("run", context_settings={"auto_envvar_prefix": "OMPBIND"}, params=[
+    row("-n", "--size", read=at_least(1), default="1"),
+    row("--library", read=names_of("a library"), multiple=True),
+    row("-f", "--force", flag=True, spellings="force"), row("-q", "--quiet", flag=True, spellings="force"),
+    row("--check", bare=""), row("--time", bare="", number=True), row("--mask", read=parse_mask),
+    row("--memory", words=("local", "bind"), read=one_of(("local", "bind"))), row("--once", is_setting=False),
+    click.Argument(["words"], nargs=-1),
+])  # fmt: skip
 BY_LETTER = {"u": ValueLevel.USER_FILE, "f": ValueLevel.FILE, "p": ValueLevel.PRESET}
 
 

@@ -35,13 +35,11 @@ def members(inspection):
 
 def test_processes_belong_to_the_rank_in_their_environment_or_their_parents():
     found = inspect(
-        *OWN,
-        rank(1, "2-3", pid=13),
-        rank(0, "0-1", pid=12),
+        *OWN, rank(1, "2-3", pid=13), rank(0, "0-1", pid=12),
         process("0-1", pid=14, parent=12, name="env -i"),  # without variables
         process("0-1", pid=15, parent=14, name="its child"),
         rank(0, "0-1", pid=16, name="daemon"),  # adopted by the supervisor
-    )
+    )  # fmt: skip
     assert members(found) == [("job", 0, [12, 16, 14, 15]), ("job", 1, [13])]
     assert found.severity is Severity.OK
 

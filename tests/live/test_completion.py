@@ -23,18 +23,14 @@ PACKAGE = "/usr/share/bash-completion/bash_completion"
 
 BASH = ["bash", "--noprofile", "--norc", "-i"]
 START = {
-    "bash": (BASH, ""),
-    "bash-completion": (BASH, f". {PACKAGE}\n"),
-    "zsh": (["zsh", "-f", "-i"], ""),
+    "bash": (BASH, ""), "bash-completion": (BASH, f". {PACKAGE}\n"), "zsh": (["zsh", "-f", "-i"], ""),
     "fish": (["fish", "--no-config", "-i"], ""),
-}
+}  # fmt: skip
 """Each shell: its command line without the user's configuration, and what it executes first."""
 
 SHOW = """#!/bin/sh
-printf '%s\\n' "$@" >found
-mv found answer
+printf '%s\\n' "$@" >found; mv found answer
 """
-
 TIME_LIMIT_S = 30
 
 

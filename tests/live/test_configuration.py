@@ -54,19 +54,15 @@ def test_every_level_overrides_the_levels_below(show, home):
     user = write(home / USER, '[defaults]\nthreads = 1\n[preset.low]\nmemory = "bind"\nthreads = 2\n')
     project = write(home / "ompbind.toml", '[defaults]\nthreads = 3\nmemory = "interleave"\n')
     low, four = {"OMPBIND_PRESET": "low"}, {"OMPBIND_THREADS": "4"}
-    for words, env, value, source in (
-        ([], {}, "3", f"{project}:2: defaults.threads"),
-        (["--preset", "low"], {}, "2", f"{user}:5: preset.low.threads"),
-        ([], low | four, "4", "OMPBIND_THREADS"),
-        (["-t", "5"], four, "5", "--threads"),
-        (["--no-threads"], {}, None, "--no-threads"),
-        (["--no-config"], {}, None, None),
-        (["--config", str(user)], {}, "1", f"{user}:2: defaults.threads"),
-    ):
-        options = read_options(show("config", "--format", "json", *words, **env))
-        assert options["threads"] == (value, source)
-    assert read_options(show("config", "--format", "json"))["memory"][0] == "interleave"
-    assert read_options(show("config", "--format", "json", **low))["memory"][0] == "bind"
+    for words, env, value, source, memory in (
+        ("", {}, "3", f"{project}:2: defaults.threads", "interleave"),
+        ("--preset low", {}, "2", f"{user}:5: preset.low.threads", "bind"),
+        ("", low | four, "4", "OMPBIND_THREADS", "bind"), ("-t 5", four, "5", "--threads", "interleave"),
+        ("--no-threads", {}, None, "--no-threads", "interleave"), ("--no-config", {}, None, None, "local"),
+        (f"--config {user}", {}, "1", f"{user}:2: defaults.threads", "local"),
+    ):  # fmt: skip
+        options = read_options(show("config", "--format", "json", *words.split(), **env))
+        assert (options["threads"], options["memory"][0]) == ((value, source), memory)
 
 
 @pytest.mark.two_cpus
@@ -75,10 +71,7 @@ def test_ranks_get_the_variables_of_a_preset(call, home):
     write(home / "ompbind.toml", text)
     assert sorted(call("run", "--preset", "a", *SHOW).stdout.split()) == ["2,0", "2,1"]
     assert call("exec", "--preset", "a", "-n1", *SHOW).stdout == "2,0\n"
-    done = call("run", *SHOW, OMPBIND_PRESET="x")
-    assert done.returncode == 125
-    assert "OMPBIND_PRESET: preset 'x' is not defined" in done.stderr
-    assert done.stderr.endswith("these are defined: a, c\n")
+    assert "OMPBIND_PRESET: preset 'x' is not defined" in call("run", *SHOW, OMPBIND_PRESET="x").stderr
 
 
 @pytest.mark.two_cpus

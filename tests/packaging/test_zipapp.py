@@ -56,22 +56,19 @@ def test_the_same_tree_gives_the_same_bytes(tmp_path, bare):
     assert changed != bare.read_bytes()
 
 
-def test_the_first_module_has_the_syntax_of_old_pythons():
-    text = (ROOT / "packaging/start_zipapp.py").read_text()
-    ast.parse(text, feature_version=(3, 6))
-    ((major, minor),) = re.findall(r"^NEEDED = \((\d+), (\d+)\)$", text, re.M)
-    assert f'requires-python = ">={major}.{minor}"' in (ROOT / "pyproject.toml").read_text()
-
-
 PRETEND = "import runpy, sys; del sys.argv[0]; sys.version_info = (3, 10, 4); "
 PRETEND += "runpy.run_path(sys.argv[0], run_name='__main__')"
 
 
-@pytest.mark.parametrize(("verb", "code"), [("run", 125), ("exec", 125), ("plan", 2)])
-def test_a_python_that_is_too_old_is_an_error(bare, verb, code):
-    done = run_program(sys.executable, "-c", PRETEND, bare, verb)
-    assert done.returncode == code
-    assert "is Python 3.10, and 3.11 or later is needed" in done.stderr
+def test_a_python_that_is_too_old_can_read_the_first_module_which_says_so(bare):
+    text = (ROOT / "packaging/start_zipapp.py").read_text()
+    ast.parse(text, feature_version=(3, 6))
+    ((major, minor),) = re.findall(r"^NEEDED = \((\d+), (\d+)\)$", text, re.M)
+    assert f'requires-python = ">={major}.{minor}"' in (ROOT / "pyproject.toml").read_text()
+    for verb, code in (("run", 125), ("exec", 125), ("plan", 2)):
+        done = run_program(sys.executable, "-c", PRETEND, bare, verb)
+        assert done.returncode == code
+        assert f"is Python 3.10, and {major}.{minor} or later is needed" in done.stderr
 
 
 @pytest.mark.part("packages")
