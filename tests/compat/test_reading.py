@@ -92,6 +92,7 @@ def test_the_hint_has_the_value_that_does_not_fit_the_machine(machine, env, rank
     with pytest.raises(error, match=message) as caught:
         make_plan(machine, wanted(env, ranks, machine=machine))
     assert hint in caught.value.hint
+    assert machine is not BOUND or caught.value.span == (2, 3), "the second node is marked"
 
 
 @pytest.mark.parametrize(("env", "given", "reason"), [

@@ -285,6 +285,7 @@ OTHERWISE = """
         other = multiprocessing.get_context("{method}").Process(target=time.sleep, args=(60,), name="W")
         default.start()
         other.start()
+        print(multiprocessing.get_start_method(), end=" ")
     print(multiprocessing.get_start_method(), os.sched_getaffinity(0) == before)
     print(len(os.sched_getaffinity(default.pid)))
     default.kill()
@@ -297,7 +298,7 @@ OTHERWISE = """
 ])  # fmt: skip
 def test_workers_that_are_not_spawned_are_warned_about(tmp_path, method, said):
     done = run_python(HEAD + OTHERWISE.format(method=method) + TAIL, tmp_path)
-    assert done.stdout == f"{method} True\n1\n"
+    assert done.stdout == f"spawn {method} True\n1\n"
     assert (f"program.py:10: RuntimeWarning: {said}" if said else "") in done.stderr
     assert done.stderr.count("RuntimeWarning") == bool(said)
 

@@ -6,13 +6,12 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MaskError, PlanError
-from ompbind.masks.mask import parse_mask
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
 from ompbind.planning.strategies import STRATEGIES
 from tests.machines import Shape, make_machine
-from tests.planning.test_planner import lists, notes
+from tests.planning.test_planner import lists, notes, plan_on
 
 DUAL = Shape(packages=2, cores=4, smt=2)  # CPUs 0-7, siblings 8-15; two nodes
 
@@ -24,9 +23,8 @@ def live(claimed, run_id="other", pid=7, **changes):
 
 
 def plan(sharing, *runs, machine=None, **options):
-    mask = options.pop("mask", None)
-    request = Request(mask=parse_mask(mask) if mask else None, sharing=Sharing(sharing), **options)
-    return make_plan((machine or make_machine(DUAL)).replace(source="live"), request, runs)
+    machine = (machine or make_machine(DUAL)).replace(source="live")
+    return plan_on(machine, runs, sharing=Sharing(sharing), **options)
 
 
 @pytest.mark.parametrize(("claimed", "options", "expected"), [
@@ -36,19 +34,18 @@ def plan(sharing, *runs, machine=None, **options):
     ("1", {"mask": "node:0"}, "0,2-3,8,10-11"), ("0-3", {"mask": "none"}, "4-7,12-15"),
     ("0-3", {"mask": "^4,^12"}, "5-7,13-15"), ("0-1", {"mask": "0,2-3", "allow_partial": True}, "2-3"),
     ("0-3", {"reserve": 1}, "4-6"), ("100-200", {}, "0-7"),
+    # ranks that must share cores share free cores
+    ("0-1", {"ranks": 6, "machine": make_machine(Shape(packages=2, cores=2, smt=4))}, "2 6 10 3 7 11"),
 ])  # fmt: skip
 def test_avoid_uses_only_free_cores(claimed, options, expected):
     assert lists(plan("avoid", live(claimed), **options)) == expected.split()
 
 
-def test_avoided_cpus_are_reported_and_are_not_idle_and_ranks_that_must_share_cores_share_free_cores():
+def test_avoided_cpus_are_reported_and_are_not_idle():
     made = plan("avoid", live("0-3", "serve"))
     assert "CPUs 0-3,8-11 are in use by run serve (pid 7)" in notes(made)["avoided"]
     assert (str(made.idle), made.avoided) == ("12-15", CpuSet.from_list("0-3,8-11"))
     assert "idle" not in notes(made)
-    made = plan("avoid", live("0-1"), ranks=6, machine=make_machine(Shape(packages=2, cores=2, smt=4)))
-    assert lists(made) == ["2", "6", "10", "3", "7", "11"]
-    assert "shared-cores" in notes(made)
 
 
 @pytest.mark.parametrize(("claimed", "options", "message"), [

@@ -15,30 +15,15 @@ from tests.planning.test_planner import DUAL, SNC, notes, plan
 from tests.planning.test_runtime_choice import workload
 
 
-@pytest.mark.parametrize(("shape", "options", "expected"), [
-    (DUAL, {"ranks": 2, "cores": 2}, "0-1 4-5"),
-    (DUAL, {"ranks": 2, "cores": 2, "smt": "all"}, "0-1,8-9 4-5,12-13"),
-    (DUAL, {"ranks": 3, "cores": 2, "strategy": "nodes"}, "0-1 2-3 4-5"),
-    (DUAL, {"ranks": 2, "cores": 3, "threads": 2}, "0-2 4-6"),
-    (DUAL, {"ranks": None, "cores": 2}, "0-1 2-3 4-5 6-7"),
-    (DUAL, {"ranks": None, "cores": 1, "strategy": "nodes"}, "0 4"),
-    (DUAL, {"ranks": 2, "cores": 1, "mask": "0,8,1,9,2"}, "0,8 1,9"),
-    (SNC, {"ranks": 5, "cores": 3}, "0-2 3-5 6-8 9-11 12-14"),
-])  # fmt: skip
-def test_ranks_compute_on_the_cores_that_they_request(shape, options, expected):
-    made = plan(shape, **options)
-    assert [str(placement.compute) for placement in made.placements] == expected.split()
-    threads = {placement.threads for placement in made.placements}
-    cpus = {len(placement.cpus) for placement in made.placements}
-    assert threads == ({options["threads"]} if "threads" in options else cpus)
-
-
 @pytest.mark.parametrize(("options", "expected"), [
+    ({"cores": 3, "threads": 2}, "0-2 and ; 4-6 and "),
     # service cores are whole cores, from the share that the strategy gives
     ({"service_cores": 1}, "0-2 and 3,11; 4-6 and 7,15"),
     ({"service_cores": 1, "smt": "all"}, "0-2,8-10 and 3,11; 4-6,12-14 and 7,15"),
     ({"service_cores": 1, "reserve_total": 2}, "0-1 and 2,10; 4-5 and 6,14"),
     ({"service_cores": 1, "strategy": "all"}, "0-6 and 7,15; 0-6 and 7,15"),
+    # of ranks that share all cores: those that compute are in the fewest domains
+    ({"ranks": 1, "service_cores": 1, "strategy": "all", "mask": "3-7"}, "4-7 and 3"),
     ({"ranks": 1, "service_cores": 1, "mask": "none"}, "0-6,8-14 and 7,15"),
     # the compute cores of rank 1 stay in one node
     ({"ranks": 3, "service_cores": 1}, "0-1 and 2,10; 4-5 and 3,11; 6 and 7,15"),
@@ -66,13 +51,6 @@ def test_ranks_have_service_cores_or_service_cpus(options, expected):
     assert made.idle.isdisjoint(made.used)
 
 
-def test_ranks_that_share_all_cores_compute_in_the_fewest_domains_and_reserved_cores_are_beside():
-    made = plan(DUAL, make_machine(DUAL, allowed=CpuSet.from_list("3-7")), strategy="all", service_cores=1)
-    assert [(str(rank.compute), str(rank.service_cpus)) for rank in made.placements] == [("4-7", "3")]
-    made = plan(DUAL, ranks=2, cores=1, service_cores=1, reserve=1)
-    assert [str(placement.reserved) for placement in made.placements] == ["2,10", "6,14"]
-
-
 @pytest.mark.parametrize(("options", "message", "hint"), [
     ({"ranks": 3, "cores": 3}, "3 ranks of 3 cores need 9 cores, but 8 are usable", "at most 2 ranks"),
     ({"ranks": 2, "cores": 3, "service_cores": 1, "reserve": 1},
@@ -85,19 +63,31 @@ def test_ranks_that_share_all_cores_compute_in_the_fewest_domains_and_reserved_c
     ({"ranks": 2, "service_cores": 2, "reserve": 2}, "it gets 4 cores, reserves 2", "reserve fewer"),
     ({"ranks": 2, "service_total": 7}, "rank 1 would have no CPU left", "reserve fewer CPUs"),
     ({"cores": 1, "strategy": "all"}, "no effect with --strategy all", "use balanced, compact"),
+    ({"ranks": 17}, "17 ranks do not fit on 16 CPUs", ""),
+    ({"ranks": 9, "smt": 1}, "9 ranks do not fit on 8 CPUs", ""),
+    ({"ranks": 8, "reserve": 1}, "rank 0 would have no core left", ""),
+    ({"ranks": 2, "reserve": 1, "mask": "0-3|4"}, "rank 1 would have no core left", ""),
+    ({"reserve_total": 8}, "cannot reserve 8 cores of 8 usable cores and start 1 rank", ""),
+    ({"ranks": 2, "reserve_total": 1, "mask": "0|1"}, "rank 0 would have no core left", ""),
+    ({"ranks": 12, "strategy": "books"}, "has no book domains", ""),
 ])  # fmt: skip
-def test_cores_that_do_not_fit_are_an_error_with_the_numbers(options, message, hint):
+def test_requests_that_do_not_fit_are_an_error_with_the_numbers(options, message, hint):
     with pytest.raises(PlanError) as caught:
         plan(DUAL, **options)
     assert message in caught.value.message
+    assert caught.value.hint
     assert hint in caught.value.hint
 
 
 @pytest.mark.parametrize(("options", "message"), [
+    ({"ranks": 0}, "ranks=0 is too low"), ({"ranks": 1 << 20}, "cannot plan 1048576 ranks"),
+    ({"smt": 0}, "invalid --smt 0"), ({"strategy": "fast"}, "unknown strategy 'fast'"),
+    ({"reserve": 1, "reserve_total": 1}, "--reserve and --reserve-total contradict"),
     ({"cores": 1, "mask": "0|1"}, "the mask gives each rank its CPUs"),
     ({"cores": 1, "mask": "none"}, "the mask gives each rank all CPUs"),
     ({"service_cores": -1}, "service_cores=-1 is too low"),
     ({"service_cores": 1, "bind": Bind.EXACT}, "--bind exact leaves no thread"),
+    ({"processes_per_rank": 2, "bind": Bind.THREAD}, "would bind their threads to the same places"),
 ])  # fmt: skip
 def test_requests_that_no_machine_can_satisfy(options, message):
     with pytest.raises(RequestError, match=message):

@@ -3,7 +3,6 @@
 import pytest
 
 from ompbind.cpuset import CpuSet
-from ompbind.errors import PlanError, RequestError
 from ompbind.machine.model import Level
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind
@@ -17,9 +16,10 @@ POWER = Shape(packages=2, cores=2, smt=8, numbering="adjacent")
 SNC = Shape(packages=2, nodes=2, l3s=1, cores=4, smt=1)  # four nodes of four cores
 
 
-def plan_on(machine, **options):
+def plan_on(machine, runs=(), **options):
     mask = options.pop("mask", None)
-    return make_plan(machine, Request(mask=parse_mask(mask) if isinstance(mask, str) else mask, **options))
+    request = Request(mask=parse_mask(mask) if isinstance(mask, str) else mask, **options)
+    return make_plan(machine, request, runs)
 
 
 def plan(shape, machine=None, **options):
@@ -52,22 +52,17 @@ def notes(made):
     (DUAL, {"ranks": 2, "mask": "auto"}, "0-3 4-7"), (DUAL, {"ranks": 2, "mask": "none"}, "0-15 0-15"),
     (DUAL, {"ranks": 2, "mask": "0-3|2-5", "sharing": Sharing.SHARE}, "0-3 2-5"),
     (Shape(cores=2), {"ranks": 5, "sharing": Sharing.SHARE}, "0 0 0 1 1"),
+    (DUAL, {"ranks": 3, "cores": 2, "strategy": "nodes"}, "0-1 2-3 4-5"),
+    (DUAL, {"ranks": None, "cores": 2}, "0-1 2-3 4-5 6-7"),
+    (DUAL, {"ranks": None, "cores": 1, "strategy": "nodes"}, "0 4"),
+    (DUAL, {"ranks": 2, "cores": 1, "mask": "0,8,1,9,2"}, "0,8 1,9"),
+    (DUAL, {"ranks": 2, "reserve": 1, "smt": "all"}, "0-2,8-10 4-6,12-14"),
+    (DUAL, {"ranks": 2, "reserve_total": 1}, "0-2 4-7"),
+    (DUAL, {"ranks": 2, "reserve": 1, "mask": "3,1,0|7,5"}, "1,3 7"),
+    (DUAL, {"ranks": 2, "reserve_total": 3, "mask": "0-3|4-7"}, "0-1 4-6"),
 ])  # fmt: skip
 def test_ranks_get(shape, options, expected):
     assert lists(plan(shape, **options)) == expected.split()
-
-
-@pytest.mark.parametrize(("options", "expected", "reserved"), [
-    ({"reserve": 1}, "0-2 4-6", "3,7,11,15"), ({"reserve_total": 2}, "0-2 4-6", "3,7,11,15"),
-    ({"reserve_total": 1}, "0-2 4-7", "3,11"), ({"reserve": 1, "mask": "3,1,0|7,5"}, "1,3 7", "0,5,8,13"),
-    ({"reserve": 1, "mask": "0-7"}, "0-2 4-6", "3,7,11,15"),
-    ({"reserve_total": 3, "mask": "0-3|4-7"}, "0-1 4-6", "2-3,7,10-11,15"),
-    ({"reserve": 1, "smt": "all"}, "0-2,8-10 4-6,12-14", "3,7,11,15"),
-])  # fmt: skip
-def test_reserved_cores_are_whole_cores(options, expected, reserved):
-    made = plan(DUAL, ranks=2, **options)
-    assert (lists(made), str(made.reserved)) == (expected.split(), reserved)
-    assert all(rank.threads == len(rank.cpus) or options.get("threads") for rank in made.placements)
 
 
 def test_ranks_share_smt_cores_only_if_necessary_and_cores_without_a_node_can_be_reserved_too():
@@ -76,30 +71,6 @@ def test_ranks_share_smt_cores_only_if_necessary_and_cores_without_a_node_can_be
     assert lists(plan(None, machine=machine, ranks=5, smt="all")) == ["0", "1", "2-3", "4", "5"]
     machine = with_domains(make_machine(Shape(cores=8)), {Level.NODE: ["0-3"]})
     assert len(plan(None, machine=machine, ranks=1, reserve_total=5).reserved) == 5
-
-
-@pytest.mark.parametrize(("options", "message"), [
-    ({"ranks": 17}, "17 ranks do not fit on 16 CPUs"),
-    ({"ranks": 9, "smt": 1}, "9 ranks do not fit on 8 CPUs"),
-    ({"ranks": 8, "reserve": 1}, "rank 0 would have no core left"),
-    ({"ranks": 2, "reserve": 1, "mask": "0-3|4"}, "rank 1 would have no core left"),
-    ({"reserve_total": 8}, "cannot reserve 8 cores of 8 usable cores and start 1 rank"),
-    ({"ranks": 2, "reserve_total": 1, "mask": "0|1"}, "rank 0 would have no core left"),
-    ({"ranks": 12, "strategy": "books"}, "has no book domains"),
-])  # fmt: skip
-def test_impossible_requests_are_errors_with_a_hint(options, message):
-    with pytest.raises(PlanError, match=message) as caught:
-        plan(DUAL, **options)
-    assert caught.value.hint
-
-
-def test_contradictory_requests_are_errors():
-    both = {"reserve": 1, "reserve_total": 1}
-    for options in ({"ranks": 0}, {"smt": 0}, {"reserve": -1}, {"ranks": 1 << 20}, both):
-        with pytest.raises(RequestError):
-            Request(**options)
-    with pytest.raises(RequestError, match="unknown strategy 'fast'"):
-        plan(DUAL, strategy="fast")
 
 
 def test_notes_report_idle_cores_and_ranks_across_nodes():
@@ -118,12 +89,6 @@ def test_a_thread_count_of_the_user_can_be_too_large(value, threads, remedy):
     notes = plan(DUAL, ranks=2, threads=threads, user_variables=(("OMP_NUM_THREADS", value),)).notes
     texts = [note.text.partition("(")[2] for note in notes if note.code == "oversubscribed"]
     assert texts == ([f"lower {remedy})"] if remedy else [])
-
-
-def test_machines_that_cannot_bind_get_thread_counts_only():
-    made = plan(None, machine=make_machine(DUAL, bindable=False), ranks=2)
-    assert [(placement.places, placement.threads) for placement in made.placements] == [((), 4), ((), 4)]
-    assert "not-bindable" in notes(made)
 
 
 def test_place_lists_too_long_for_a_runtime_fall_back_with_a_note():

@@ -17,6 +17,7 @@ from ompbind.planning.sized import RequestedCores
 from ompbind.planning.strategies import STRATEGIES, balanced
 from tests.machines import Shape, make_kinds, make_machine, with_domains
 from tests.planning.test_faults_of_others import renumbered
+from tests.planning.test_promises import codes_of, shapes
 from tests.toys import run_with
 
 compact, spread = STRATEGIES["compact"].divide, STRATEGIES["spread"].divide
@@ -214,26 +215,6 @@ def test_ranks_get(name, cores, ranks, requested, expected):
     assert [str(CpuSet(share)) for share in shares] == expected.split()
 
 
-INTERLEAVED = {Level.PACKAGE: ["0-1,4-5", "2-3,6-7"], Level.L3: ["0-3", "4-7"]}
-
-
-@pytest.mark.parametrize(("parts", "options", "expected"), [
-    # cores that are in no domain
-    ({Level.NODE: ["0-1"], Level.PACKAGE: ["0-3"]}, {"ranks": 2, "strategy": "nodes"}, "0 1"),
-    # two L3s with interleaved cores, as odd firmware reports them
-    (INTERLEAVED, {"strategy": "l3"}, "0-3 4-7"), (INTERLEAVED, {"strategy": "packages"}, "0-1,4-5 2-3,6-7"),
-    # nodes that contain packages
-    ({Level.PACKAGE: ["0,2", "1", "3"], Level.NODE: ["0,2", "1,3"]}, {"strategy": "nodes"}, "0,2 1,3"),
-])  # fmt: skip
-def test_domains_of_odd_firmware(parts, options, expected):
-    machine = with_domains(make_machine(Shape(cores=8 if parts is INTERLEAVED else 4)), parts)
-    made = make_plan(machine, Request(**{"ranks": None, **options}))
-    assert [str(placement.cpuset) for placement in made.placements] == expected.split()
-    if "ranks" in options:
-        with pytest.raises(PlanError, match="3 ranks do not fit on 2 CPUs"):
-            make_plan(machine, made.request.replace(ranks=3))
-
-
 SNC = make_machine(Shape(packages=2, nodes=2, cores=4))  # four nodes of four CPUs, two in each package
 PACKAGES = with_domains(make_machine(Shape(cores=8)), {Level.PACKAGE: ["0-3", "4-7"]})  # in one node
 FLAT = PACKAGES.replace(nodes=(), domains=tuple(d for d in PACKAGES.domains if d.level is not Level.NODE))
@@ -242,7 +223,22 @@ BOOKS = with_domains(make_machine(Shape(cores=16)), FOURS, arch="s390x")
 CLUSTERS = PACKAGES.replace(kinds=kinds_of(4, 8))  # as Linux on Arm without ACPI shows a big.LITTLE chip
 
 
+def odd(cores, **parts):
+    """A machine as odd firmware reports it."""
+    sets = {Level(name): text.split() for name, text in parts.items()}
+    return with_domains(make_machine(Shape(cores=cores)), sets)
+
+
+INTERLEAVED = odd(8, package="0-1,4-5 2-3,6-7", l3="0-3 4-7")
+
+
 @pytest.mark.parametrize(("machine", "options", "expected"), [
+    # cores that are in no domain
+    (odd(4, node="0-1", package="0-3"), {"ranks": 2, "strategy": "nodes"}, "0 1"),
+    (INTERLEAVED, {"strategy": "l3"}, "0-3 4-7"), (INTERLEAVED, {"strategy": "packages"}, "0-1,4-5 2-3,6-7"),
+    # nodes that contain packages
+    (odd(4, package="0,2 1 3", node="0,2 1,3"), {"strategy": "nodes"}, "0,2 1,3"),
+    # the strategy numa gives nodes by OS number, or their packages
     (SNC, {"ranks": 3}, "0-3 4-7 8-11"), (SNC, {}, "0-3 4-7 8-11 12-15"),
     (SNC, {"ranks": 8}, "0-1 2-3 4-5 6-7 8-9 10-11 12-13 14-15"),
     (renumbered(SNC, {0: 8, 1: 2, 2: 1, 3: 0}), {"ranks": 2}, "12-15 8-11"),
@@ -253,18 +249,13 @@ CLUSTERS = PACKAGES.replace(kinds=kinds_of(4, 8))  # as Linux on Arm without ACP
     (PACKAGES, {"ranks": 2, "cores": 3}, "0-2 4-6"), (FLAT, {"ranks": 2}, "0-3 4-7"),
     (CLUSTERS, {"ranks": 1}, "0-7"), (BOOKS, {"ranks": 1}, "0-7"), (BOOKS, {}, "0-7 8-15"),
 ])  # fmt: skip
-def test_the_strategy_numa_gives_nodes_by_os_number_or_their_packages(machine, options, expected):
+def test_ranks_get_domains(machine, options, expected):
     made = make_plan(machine, Request(**{"ranks": None, "strategy": "numa", **options}))
     assert [str(placement.cpuset) for placement in made.placements] == expected.split()
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@given(
-    st.builds(Shape, packages=st.integers(1, 2), nodes=st.integers(1, 2), l3s=st.integers(1, 2),
-              cores=st.integers(1, 3), smt=st.integers(1, 3),
-              numbering=st.sampled_from(["adjacent", "split", "round-robin"])),
-    st.sampled_from(["auto", "all", 1, 2]), st.data(),
-)  # fmt: skip
+@given(shapes, st.sampled_from(["auto", "all", 1, 2]), st.data())
 def test_no_cpu_has_two_ranks_while_another_is_free(strategy, shape, smt, data):
     machine = make_machine(shape)
     numbers = data.draw(st.permutations([node.number for node in machine.nodes]))
@@ -277,15 +268,10 @@ def test_no_cpu_has_two_ranks_while_another_is_free(strategy, shape, smt, data):
     except PlanError as error:
         assert smt in (1, 2) or "no " in error.message  # too few CPUs per core, or no such domain
         return
-    if strategy == "all":
-        return
-    sets = [placement.cpuset for placement in made.placements]
-    assert sum(map(len, sets)) == len(made.used)
-    if any(note.code == "shared-cores" for note in made.notes):
-        users = [sum(not cpus.isdisjoint(core) for cpus in sets) for core in machine.table.cores]
-        assert sum(users) == len(sets), "no rank has CPUs of two cores"
-        idle = [core for core, ranks in zip(machine.table.cores, users, strict=True) if not ranks]
-        assert STRATEGIES[strategy].level or union(idle).isdisjoint(machine.allowed)
+    assert strategy == "all" or sum(len(placement.cpuset) for placement in made.placements) == len(made.used)
+    if "shared-cores" in codes_of(made):
+        idle = union(core for core in machine.table.cores if core.isdisjoint(made.used))
+        assert STRATEGIES[strategy].level or idle.isdisjoint(machine.allowed)
 
 
 TOY = """

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.commands.environment import make_thread_variables
-from ompbind.errors import PlanError, RequestError
+from ompbind.errors import PlanError
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.variables import MASK_COUNTS, THREAD_COUNTS
 from ompbind.planning.planner import make_plan, make_thread_counts
@@ -15,14 +15,6 @@ from tests.long import examples
 from tests.machines import Shape, make_machine
 
 EIGHT = Shape(packages=2, cores=4)
-
-
-@pytest.mark.parametrize(("cpus", "quota", "threads"), [
-    ([4, 4, 4], 11.9, [3, 3, 3]), ([4, 4, 4], 0.5, [1, 1, 1]), ([20, 4], 11.0, [9, 1]), ([8], 1e300, [8]),
-    ([6, 1, 1], 4.0, [2, 1, 1]),  # a third of the quota for each would be too much for all together
-])  # fmt: skip
-def test_the_quota_is_divided_in_proportion_to_cpus(cpus, quota, threads):
-    assert make_thread_counts(cpus, quota) == threads
 
 
 @examples(1)
@@ -61,16 +53,6 @@ def test_warnings_name_the_quota(quota, options, expected):
         assert make_plan(machine, Request(strict=True, **options))
 
 
-@pytest.mark.parametrize(("options", "threads"), [
-    ({"ranks": 3, "strategy": "all"}, [2, 2, 2]),  # of the same CPUs
-    # ranks that a launcher has bound: each plans alone, and together they stay within the quota
-    ({"outside_ranks": 1}, [4]), ({"outside_ranks": 7}, [1]),
-])  # fmt: skip
-def test_ranks_divide_the_quota(options, threads):
-    made = make_plan(make_machine(EIGHT, quota=8.0), Request(**options))
-    assert [placement.threads for placement in made.placements] == threads
-
-
 MACHINE = make_machine(Shape(packages=2, cores=4, smt=2))
 PYTHON = Workload(program="/usr/bin/python3", python="/usr/bin/python3")
 
@@ -82,28 +64,25 @@ def counts(machine=MACHINE, **options):
     return {name: variables[name] for name in THREAD_COUNTS}, plan
 
 
-@pytest.mark.parametrize("options", [
-    {}, {"bind": Bind.NONE}, {"workload": Workload(program="/usr/bin/uv", opaque=True)},
-    {"machine": MACHINE.replace(quota=8.0)},
+@pytest.mark.parametrize(("options", "by_mask"), [
+    *((options, True) for options in (
+        {}, {"bind": Bind.NONE}, {"workload": Workload(program="/usr/bin/uv", opaque=True)},
+        {"machine": MACHINE.replace(quota=8.0)},
+    )),
+    *((options, False) for options in (
+        {"workload": None}, {"workload": Workload(program="/bin/sh", opaque=True)}, {"threads": 4},
+        {"service_cores": 1}, {"smt": "all"}, {"bind": Bind.THREAD}, {"machine": MACHINE.replace(quota=3.0)},
+        {"machine": MACHINE.replace(bindable=False)}, {"compat": Compat(framework="vllm")},
+    )),
 ])  # fmt: skip
-def test_libraries_of_python_count_the_cpus_of_the_mask(options):
+def test_the_number_is_set_where_libraries_of_python_do_not_count_the_cpus_of_the_mask(options, by_mask):
     found, plan = counts(**options)
-    assert {name for name, value in found.items() if value is None} == {*MASK_COUNTS}
-    assert found["LOKY_MAX_CPU_COUNT"] == str(len(plan.placements[0].cpuset))
-    assert "(-t sets the variables)" in " ".join(note.text for note in plan.notes)
-
-
-@pytest.mark.parametrize("options", [
-    {"workload": None}, {"workload": Workload(program="/bin/sh", opaque=True)}, {"threads": 4},
-    {"service_cores": 1}, {"smt": "all"}, {"bind": Bind.THREAD}, {"machine": MACHINE.replace(quota=3.0)},
-    {"machine": MACHINE.replace(bindable=False)}, {"compat": Compat(framework="vllm")},
-])  # fmt: skip
-def test_the_number_is_set_where_the_mask_does_not_give_it(options):
-    found, plan = counts(**options)
-    assert {*found.values()} == {str(plan.placements[0].threads)}
-    is_python = not {"workload", "compat"} & options.keys() and plan.placements[0].threads > 1
-    assert any("(--processes-per-rank divides" in note.text for note in plan.notes) == is_python
-    assert "(-t sets the variables)" not in " ".join(note.text for note in plan.notes)
+    text = " ".join(note.text for note in plan.notes)
+    threads = str(plan.placements[0].threads)
+    assert found == dict.fromkeys(THREAD_COUNTS, threads) | (dict.fromkeys(MASK_COUNTS) if by_mask else {})
+    assert ("(-t sets the variables)" in text) == by_mask
+    is_python = not {"workload", "compat"} & options.keys() and threads != "1"
+    assert by_mask or ("(--processes-per-rank divides" in text) == is_python
 
 
 @pytest.mark.parametrize(("options", "each"), [
@@ -117,8 +96,3 @@ def test_processes_of_a_rank_divide_its_threads(options, each):
     assert found == dict.fromkeys(THREAD_COUNTS, each) | of_processes
     too_many = "5 processes are more than the threads of ranks 0-1" in " ".join(n.text for n in plan.notes)
     assert too_many == (options["processes_per_rank"] > 4)
-
-
-def test_processes_that_cannot_divide_threads_are_refused():
-    with pytest.raises(RequestError, match="would bind their threads to the same places"):
-        counts(processes_per_rank=2, bind=Bind.THREAD)

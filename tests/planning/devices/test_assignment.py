@@ -1,4 +1,4 @@
-"""Which ranks get which devices and CPUs, on recorded machines and on machines with devices by hand."""
+"""Which ranks get which devices and CPUs, on machines with devices by hand."""
 
 import pytest
 
@@ -9,7 +9,6 @@ from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.metrics import measure_plan
 from tests.machines import Shape, make_machine, with_distances
 from tests.planning.test_planner import plan_on as plan
-from tests.recordings import ANSWERS, NO_RECORDINGS, read_with_devices
 
 GPU, NIC = (DeviceKind.GPU,), (DeviceKind.NIC,)
 BOTH = (*GPU, *NIC)
@@ -33,6 +32,9 @@ def make_gpus(*near):
     return tuple(device(f"0{number}:00.0", cpus) for number, cpus in enumerate(near, 1))
 
 
+DISTANCES = ((10, 12, 32, 32), (12, 10, 32, 32), (32, 32, 10, 12), (32, 32, 12, 10))
+"""Nodes are nearer within a package."""
+
 FOUR = make_gpus("12-15", "8-11", "0-3", "4-7")
 
 
@@ -45,60 +47,54 @@ def notes(made, code):
     return [note.text for note in made.notes if note.code == code]
 
 
-ONE_OF_EACH = {"devices": BOTH, "devices_per_rank": 1}
-
-
-@pytest.mark.skipif(not ANSWERS, reason=NO_RECORDINGS)
-@pytest.mark.parametrize(("name", "options", "expected"), [
-    ("prrte-turin-4gpu", {"ranks": 3}, "gpu:0,gpu:1 0-63; gpu:2 96-111; gpu:3 112-127"),
-    ("flux-tuo.CPX", {"ranks": 2, **ONE_OF_EACH}, "gpu:0,nic:0 0-11; gpu:1,nic:1 12-23"),
-    ("hwlocxml-power8gpudistances", {"smt": 1}, "gpu:0 0,8; gpu:1 16,24; gpu:2 80,88; gpu:3 96,104"),
-])  # fmt: skip
-def test_recorded_machine(name, options, expected):
-    assert rows(plan(read_with_devices(name), **{"ranks": None, "devices": GPU, **options})) == expected
-
-
 EACH = "gpu:0 12-15; gpu:1 8-11; gpu:2 0-3; gpu:3 4-7"
-LESS = "gpu:0 12-14; gpu:1 8-10; gpu:2 0-2; gpu:3 4-6"
-PAIRS = "gpu:0,gpu:1 8-15; gpu:2,gpu:3 0-7"
-SHARED = {"ranks": 4, "share_devices": True, "devices_per_rank": 2}
+NICS = (
+    device("11:00.0", "0-3", DeviceKind.NIC, rdma_names=("mlx5_0",)),
+    device("12:00.0", "8-11", DeviceKind.NIC, rdma_names=("mlx5_1",)),
+    device("13:00.0", "0-3", DeviceKind.NIC, names=("eth0",)),
+)
 
 
-@pytest.mark.parametrize(("options", "expected"), [
-    ({"ranks": None}, EACH), ({"ranks": 2}, PAIRS), ({"ranks": 3}, "gpu:0,gpu:1 8-15; gpu:2 0-3; gpu:3 4-7"),
-    ({"ranks": 4, "reserve": 1}, LESS),
-    ({"ranks": 2, "mask": "0-3|8-11"}, "gpu:0,gpu:1 0-3; gpu:2,gpu:3 8-11"),
-    ({"ranks": 2, "mask": "none", "service_total": 1}, "gpu:0,gpu:1 0-31; gpu:2,gpu:3 0-31"),
-    ({"ranks": 6, "share_devices": True},
+@pytest.mark.parametrize(("devices", "options", "expected"), [
+    (FOUR, {"ranks": None}, EACH), (FOUR, {"ranks": 2}, "gpu:0,gpu:1 8-15; gpu:2,gpu:3 0-7"),
+    (FOUR, {"ranks": 3}, "gpu:0,gpu:1 8-15; gpu:2 0-3; gpu:3 4-7"),
+    (FOUR, {"ranks": 4, "reserve": 1}, "gpu:0 12-14; gpu:1 8-10; gpu:2 0-2; gpu:3 4-6"),
+    (FOUR, {"ranks": 2, "mask": "0-3|8-11"}, "gpu:0,gpu:1 0-3; gpu:2,gpu:3 8-11"),
+    (FOUR, {"ranks": 2, "mask": "none", "service_total": 1}, "gpu:0,gpu:1 0-31; gpu:2,gpu:3 0-31"),
+    (FOUR, {"ranks": 6, "share_devices": True},
      "gpu:0 12-13; gpu:0 14-15; gpu:1 8-11; gpu:2 0-1; gpu:2 2-3; gpu:3 4-7"),
-    (SHARED, "gpu:0,gpu:1 8-11; gpu:0,gpu:1 12-15; gpu:2,gpu:3 0-3; gpu:2,gpu:3 4-7"),
-    ({"ranks": 4, "near": ("gpu:2", "gpu:3")}, "gpu:0 2-3; gpu:1 6-7; gpu:2 0-1; gpu:3 4-5"),
-    ({"ranks": 1, "outside_ranks": 3, "local_ranks": (2,)}, "gpu:2 0-15"),
-    ({"ranks": 4, "devices": "auto"}, EACH),
-    ({"ranks": 5, "devices": "auto", "cores": 1}, " 0;  4;  6;  8;  12"),
-    ({"ranks": None, "devices": "auto", "devices_per_rank": 5}, " 0-3;  4-7;  8-11;  12-15"),
-])  # fmt: skip
-def test_ranks_get(options, expected):
-    assert rows(plan(machine_with(*FOUR), **{"devices": GPU, **options})) == expected
-
-
-@pytest.mark.parametrize(("near", "options", "expected"), [
+    (FOUR, {"ranks": 4, "share_devices": True, "devices_per_rank": 2},
+     "gpu:0,gpu:1 8-11; gpu:0,gpu:1 12-15; gpu:2,gpu:3 0-3; gpu:2,gpu:3 4-7"),
+    (FOUR, {"ranks": 4, "near": ("gpu:2", "gpu:3")}, "gpu:0 2-3; gpu:1 6-7; gpu:2 0-1; gpu:3 4-5"),
+    (FOUR, {"ranks": 1, "outside_ranks": 3, "local_ranks": (2,)}, "gpu:2 0-15"),
+    (FOUR, {"ranks": 4, "devices": "auto"}, EACH),
+    (FOUR, {"ranks": 5, "devices": "auto", "cores": 1}, " 0;  4;  6;  8;  12"),
+    (FOUR, {"ranks": None, "devices": "auto", "devices_per_rank": 5}, " 0-3;  4-7;  8-11;  12-15"),
     # larger groups of devices are where their domains are small
-    (["0-3"] * 2 + ["4-7"] * 3, {"ranks": 2}, "gpu:0,gpu:1 0-3; gpu:2,gpu:3,gpu:4 4-7"),
+    (make_gpus(*["0-3"] * 2, *["4-7"] * 3), {"ranks": 2}, "gpu:0,gpu:1 0-3; gpu:2,gpu:3,gpu:4 4-7"),
     # ranks near a node leave other cores of the package to a rank near the package
-    (["4-7"] * 3 + ["0-7"], {"ranks": 4}, "gpu:0 4-5; gpu:1 6; gpu:2 7; gpu:3 0-3"),
+    (make_gpus(*["4-7"] * 3, "0-7"), {"ranks": 4}, "gpu:0 4-5; gpu:1 6; gpu:2 7; gpu:3 0-3"),
     # of six ranks, two share the GPU near node 0, where most cores are left for each
-    (["0-3"] + ["4-7"] * 3, {"ranks": 6, "share_devices": True},
+    (make_gpus("0-3", *["4-7"] * 3), {"ranks": 6, "share_devices": True},
      "gpu:0 0-1; gpu:0 2-3; gpu:1 4; gpu:2 5; gpu:2 6; gpu:3 7"),
     # a rank with too few near cores gets all near cores and few others
-    (["4-7"], {"ranks": 1, "cores": 5}, "gpu:0 0,4-7"),
+    (make_gpus("4-7"), {"ranks": 1, "cores": 5}, "gpu:0 0,4-7"),
     # no CPU near is known
-    (["", "", "", ""], {"ranks": 4}, "gpu:0 0-3; gpu:1 4-7; gpu:2 8-11; gpu:3 12-15"),
+    (make_gpus("", "", "", ""), {"ranks": 4}, "gpu:0 0-3; gpu:1 4-7; gpu:2 8-11; gpu:3 12-15"),
     # ranks with distant devices prefer cores near their own
-    (["12-15", "0-3", "8-11", "4-7"], {"ranks": 2}, "gpu:0,gpu:1 0-3,12-15; gpu:2,gpu:3 4-11"),
+    (make_gpus("12-15", "0-3", "8-11", "4-7"), {"ranks": 2}, "gpu:0,gpu:1 0-3,12-15; gpu:2,gpu:3 4-11"),
+    # interfaces with RDMA, and others if there are none
+    (FOUR + NICS, {"ranks": 2, "devices": BOTH}, "gpu:0,gpu:1,nic:1 8-15; gpu:2,gpu:3,nic:0 0-7"),
+    (FOUR + NICS, {"ranks": 2, "devices": NIC}, "nic:0 0-3; nic:1 8-11"),
+    (FOUR + NICS, {"ranks": 4, "devices": BOTH, "share_devices": True},
+     "gpu:0,nic:1 12-15; gpu:1,nic:1 8-11; gpu:2,nic:0 0-3; gpu:3,nic:0 4-7"),
+    (NICS[2:], {"ranks": 1, "devices": NIC}, "nic:0 0-3"),
 ])  # fmt: skip
-def test_ranks_with_devices_in_other_places_get(near, options, expected):
-    assert rows(plan(machine_with(*make_gpus(*near)), devices=GPU, **options)) == expected
+def test_ranks_get(devices, options, expected):
+    machine = machine_with(*devices)
+    if NICS[2] in devices:
+        machine = with_distances(machine, DISTANCES)
+    assert rows(plan(machine, **{"devices": GPU, **options})) == expected
 
 
 def test_too_few_cores_near_a_device_widen_to_the_package_and_a_note_names_the_ranks():
@@ -106,10 +102,6 @@ def test_too_few_cores_near_a_device_widen_to_the_package_and_a_note_names_the_r
     assert rows(made) == "gpu:0 0-1; gpu:0 2-3; gpu:0 4-5; gpu:0 6; gpu:0 7"
     text = "ranks 0-1 have CPUs 0-3, not near gpu:0 (CPUs 4-7,20-23): too few usable cores are near"
     assert notes(made, "device-distance") == [text]
-
-
-DISTANCES = ((10, 12, 32, 32), (12, 10, 32, 32), (32, 32, 10, 12), (32, 32, 12, 10))
-"""Nodes are nearer within a package."""
 
 
 @pytest.mark.parametrize(("allowed", "expected"), [
@@ -153,24 +145,6 @@ def test_ranks_with_cpus_of_their_own_are_warned(options, rank, far):
     made = plan(machine_with(*FOUR), devices=GPU, **options)
     texts = [note.text for note in made.notes if note.warning]
     assert texts == [f"rank {rank} has CPUs 0-3, not near {far}"]
-
-
-NICS = (
-    device("11:00.0", "0-3", DeviceKind.NIC, rdma_names=("mlx5_0",)),
-    device("12:00.0", "8-11", DeviceKind.NIC, rdma_names=("mlx5_1",)),
-    device("13:00.0", "0-3", DeviceKind.NIC, names=("eth0",)),
-)
-
-
-@pytest.mark.parametrize(("devices", "options", "expected"), [
-    (FOUR + NICS, {"ranks": 2, "devices": BOTH}, "gpu:0,gpu:1,nic:1 8-15; gpu:2,gpu:3,nic:0 0-7"),
-    (FOUR + NICS, {"ranks": 2, "devices": NIC}, "nic:0 0-3; nic:1 8-11"),
-    (FOUR + NICS, {"ranks": 4, "devices": BOTH, "share_devices": True},
-     "gpu:0,nic:1 12-15; gpu:1,nic:1 8-11; gpu:2,nic:0 0-3; gpu:3,nic:0 4-7"),
-    (NICS[2:], {"ranks": 1, "devices": NIC}, "nic:0 0-3"),  # no other has RDMA
-])  # fmt: skip
-def test_nearest_interfaces_for_rdma(devices, options, expected):
-    assert rows(plan(with_distances(machine_with(*devices), DISTANCES), **options)) == expected
 
 
 def test_a_rank_gets_no_interface_farther_than_its_nearest():

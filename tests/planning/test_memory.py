@@ -1,4 +1,7 @@
-"""Memory policies: which policy each rank gets, and the notes on it."""
+"""Memory of ranks: NUMA nodes whose memory is not allowed (cpuset.mems), and memory policies.
+
+No plan names nodes whose memory is not allowed, and their CPUs are used last.
+"""
 
 import re
 
@@ -8,10 +11,83 @@ from ompbind.cli.plan import FORMATS
 from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError, RequestError
 from ompbind.machine.nodes import add_nearest_nodes
+from ompbind.masks.mask import parse_mask
 from ompbind.planning.plan import MemoryPolicy
 from ompbind.planning.request import MemoryMode
-from tests.machines import Shape, make_machine
-from tests.planning.test_planner import plan_on
+from tests.machines import Shape, make_machine, with_distances
+from tests.planning.test_planner import lists, plan_on
+
+UNKNOWN = make_machine(Shape(packages=2, nodes=2, cores=4))
+FOUR = with_distances(UNKNOWN, [(10, 12, 21, 21), (12, 10, 21, 21), (21, 21, 10, 12), (21, 21, 12, 10)])
+"""Nodes 0 and 1 in package 0, nodes 2 and 3 in package 1; node N has CPUs 4N to 4N+3."""
+
+
+def plan(machine=FOUR, mems=None, nodes=None, **options):
+    """Make a plan where only the memory of the nodes `mems` is allowed."""
+    allowed = None if mems is None else CpuSet.from_list(mems)
+    named = parse_mask(nodes) if nodes else None
+    return plan_on(machine.replace(memory_allowed=allowed), **{"ranks": 2, "nodes": named, **options})
+
+
+@pytest.mark.parametrize(("mems", "options", "expected"), [
+    # no more cores than the nodes with allowed memory have
+    ("1", {"strategy": "compact", "cores": 2}, "4-5 6-7"), ("1", {"strategy": "spread", "cores": 1}, "4 6"),
+    ("2-3", {"strategy": "spread", "cores": 2}, "8-9 12-13"), ("1,3", {"strategy": "nodes"}, "4-7 12-15"),
+    ("1,3", {"strategy": "packages", "cores": 2}, "4-5 12-13"),
+    ("3", {"cores": 2, "ranks": 1, "service_cores": 1, "reserve": 1}, "12-14"),
+    # some cores with remote memory: the nearest, and no more than needed
+    ("2", {"strategy": "compact", "cores": 3}, "8-10 11-13"),
+    ("2", {"strategy": "nodes", "ranks": 3}, "0-3 8-11 12-15"),
+    ("3", {"strategy": "cores", "ranks": 5}, "8 12 13 14 15"),
+    # shares of all cores
+    ("3", {}, "0-7 8-15"), ("2", {"strategy": "compact", "ranks": 3}, "0-4 5-6,8-10 11-15"),
+    # a mask or a list of nodes is used as given
+    ("3", {"mask": "0-7", "strategy": "compact", "cores": 1}, "0 1"), ("3", {"mask": "0-1|12"}, "0-1 12"),
+    ("3", {"mask": "auto", "strategy": "compact", "cores": 1}, "12 13"),
+    ("3", {"nodes": "node:0,node:3", "strategy": "nodes", "ranks": 1}, "0-3"),
+])  # fmt: skip
+def test_cores_with_remote_memory_are_used_last(mems, options, expected):
+    assert lists(plan(mems=mems, **options)) == expected.split()
+
+
+UNLIKE = FOUR.replace(nodes=(
+    FOUR.nodes[0], FOUR.nodes[1].replace(cpus=CpuSet(), nearest=(0,)),
+    FOUR.nodes[2].replace(memory_bytes=0, nearest=(3,)), FOUR.nodes[3],
+))  # fmt: skip
+"""Node 1 has no CPUs, and node 2 no memory."""
+
+
+@pytest.mark.parametrize(("machine", "mems", "options", "expected"), [
+    (FOUR, "0-3", {}, [(0, 1), (2, 3)]), (FOUR, "0,3", {"ranks": 4}, [(0,), (0,), (3,), (3,)]),
+    (FOUR, "2-3", {"ranks": 4}, [(2, 3), (2, 3), (2,), (3,)]),  # equally far from nodes 0 and 1
+    (FOUR, "9", {"ranks": 4}, [()] * 4),
+    (FOUR, "2", {"mask": "none"}, [(2,), (2,)]), (FOUR, "3", {"mask": "0-7|8"}, [(3,), (3,)]),
+    (UNKNOWN, "1,3", {"ranks": 4}, [(1, 3), (1,), (1, 3), (3,)]),
+    (UNLIKE, "1-2", {"mask": "0-3|8-11"}, [(1,), (1,)]),
+])  # fmt: skip
+def test_memory_comes_from_the_nearest_allowed_nodes(machine, mems, options, expected):
+    assert [p.memory_nodes for p in plan(machine, mems, **options).placements] == expected
+
+
+@pytest.mark.parametrize(("options", "code", "text"), [
+    ({}, "memory-remote", "ranks 0-1"), ({"strategy": "cores"}, None, ""),
+    ({"strategy": "cores", "ranks": 5}, "memory-remote", "rank 0"),
+    ({"mask": "0,12|13"}, "memory-remote", "rank 0"),
+    ({"memory": MemoryMode.BIND}, "memory-limited", "ranks 0-1"),
+    ({"memory": MemoryMode.BIND, "strategy": "cores"}, None, ""),
+])  # fmt: skip
+def test_one_note_names_ranks_with_remote_memory_and_strict_refuses_other_policies(options, code, text):
+    made = plan(mems="3", **options)
+    notes = [note for note in made.notes if "not allowed" in note.text]
+    assert [note.code for note in notes] == [code] * bool(code)
+    assert all(text in note.text and "(cpuset.mems: 3): " in note.text for note in notes)
+    assert [note.warning for note in notes] == [code == "memory-limited"] * bool(code)
+    if code == "memory-limited":
+        with pytest.raises(PlanError, match=r"memory of NUMA nodes 0-2 is not allowed \(cpuset.mems: 3\)"):
+            plan(mems="3", strict=True, **options)
+    else:
+        assert lists(plan(mems="3", strict=True, **options)) == lists(made)
+
 
 DUAL = make_machine(Shape(packages=2, cores=4))
 LOCAL, PREFERRED, INTERLEAVE = MemoryMode.LOCAL, MemoryMode.PREFERRED, MemoryMode.INTERLEAVE
@@ -69,23 +145,19 @@ def test_ranks_have_the_nodes_of_their_cpus_and_notes_name_exceptions(machine, o
 
 
 @pytest.mark.parametrize(("name", "options", "expected"), [
-    ("numactl", {"memory": LOCAL}, "--membind=0\n.*--membind=1"),
     ("numactl", {}, "--membind=0\n.*--membind=1"),
     ("numactl", {"memory": PREFERRED}, "--preferred=0\n.*--preferred=1"),
     ("numactl", {"memory": PREFERRED, "ranks": 1}, "--preferred-many=0-1"),
     ("numactl", {"memory": MemoryMode.WEIGHTED, "ranks": 1}, "--weighted-interleave=0-1"),
     ("systemd", {"memory": MemoryMode.WEIGHTED, "ranks": 1}, None),
-    ("slurm", {}, "--mem-bind=mask_mem:0x1,0x2"),
-    ("docker", {}, "--cpuset-mems=0\\b.*\n.*--cpuset-mems=1\\b"),
-    ("systemd", {"memory": LOCAL, "ranks": 1}, "NUMAPolicy=bind\nNUMAMask=\nNUMAMask=0-1"),
-    ("systemd", {"memory": PREFERRED, "ranks": 1}, None), ("taskset", {}, None),
+    ("systemd", {"memory": PREFERRED, "ranks": 1}, None),
 ])  # fmt: skip
 def test_exports_have_the_policy_if_the_tool_supports_it(name, options, expected):
     plan = planned(**options)
     render = FORMATS[name].render
     taken = [[{} for _ in plan.placements]] if FORMATS[name].takes == "variables" else []
     if expected:
-        assert re.search(f"{expected}$" if name != "docker" else expected, render(plan, *taken))
+        assert re.search(f"{expected}$", render(plan, *taken))
     else:
         with pytest.raises(RequestError):
             render(plan, *taken)
