@@ -1,25 +1,17 @@
 """The facts that `ompbind doctor` reads: system settings below a root, and commands from their files."""
 
-import os
 import platform
-import shutil
 import sys
 
 import pytest
 
 from ompbind import __version__
 from ompbind.cpuset import CpuSet
+from ompbind.doctor import read
 from ompbind.doctor.facts import KernelFacts
-from ompbind.doctor.read import (
-    find_enclosing,
-    read_command_facts,
-    read_commands_workload,
-    read_kernel,
-    read_memory,
-    read_report_facts,
-)
 from ompbind.machine.read.root import DirectoryRoot
 from ompbind.planning.other_runs import LiveRun
+from tests.elves import make_elf
 from tests.machines import Shape, write_tree
 from tests.tables import rows
 
@@ -37,19 +29,16 @@ def test_kernel_and_its_settings(tree):
         "proc/sys/kernel/osrelease": "5.14.0-427.el9.x86_64\n", "proc/sys/kernel/numa_balancing": "1\n",
         f"{CPU}/smt/control": "forceoff\n", "run/.containerenv": "",
     })  # fmt: skip
-    assert read_kernel(root) == KernelFacts(
+    assert read.read_kernel(root) == KernelFacts(
         release="5.14.0-427.el9.x86_64", container="podman", smt="forceoff", numa_balancing=1,
     )  # fmt: skip
-    assert read_kernel(root).version == (5, 14)
+    assert read.read_kernel(root).version == (5, 14)
 
 
-@pytest.mark.parametrize("files", [
-    {}, {"proc/sys/kernel/numa_balancing": "?", "proc/meminfo": "MemTotal: -1 kB\nMemFree\n"},
-])  # fmt: skip
-def test_absent_and_invalid_files_are_unknown(tree, files):
-    root = tree(files)
-    assert read_kernel(root) == KernelFacts()
-    assert list(read_memory(root)) == []
+def test_absent_and_invalid_files_are_unknown(tree):
+    for files in ({}, {"proc/sys/kernel/numa_balancing": "?", "proc/meminfo": "MemTotal: -1 kB\nMemFree\n"}):
+        root = tree(files)
+        assert (read.read_kernel(root), list(read.read_memory(root))) == (KernelFacts(), [])
 
 
 DMI = "sys/class/dmi/id/sys_vendor"
@@ -66,7 +55,7 @@ DMI = "sys/class/dmi/id/sys_vendor"
     ({"sys/hypervisor/type": "xen\n"}, "", "xen"),
 ])  # fmt: skip
 def test_containers_and_virtual_machines_are_named(tree, files, container, hypervisor):
-    facts = read_kernel(tree(files))
+    facts = read.read_kernel(tree(files))
     assert (facts.container, facts.hypervisor) == (container, hypervisor)
 
 
@@ -74,8 +63,8 @@ def test_memory_of_the_machine_or_of_its_nodes(tree):
     node = "Node {0} MemTotal: 1000 kB\nNode {0} MemFree: 10 kB\nNode {0} Inactive(file): 20 kB\n"
     whole = {"proc/meminfo": "MemTotal: 2000 kB\nMemFree: 9 kB\nMemAvailable: 30 kB\n"}
     nodes = {f"sys/devices/system/node/node{i}/meminfo": node.format(i) for i in range(2)}
-    assert read_memory(tree(whole)) == [(None, 0.015)]
-    assert read_memory(tree({**whole, **nodes})) == [(0, 0.03), (1, 0.03)]
+    assert read.read_memory(tree(whole)) == [(None, 0.015)]
+    assert read.read_memory(tree({**whole, **nodes})) == [(0, 0.03), (1, 0.03)]
 
 
 def test_a_report_of_a_fault_has_versions_variables_and_files_without_secrets():
@@ -84,7 +73,7 @@ def test_a_report_of_a_fault_has_versions_variables_and_files_without_secrets():
         "OMPBIND_API_KEY": "hidden3", "OMPBIND_WRAP": "env SECRET=hidden4 'open", "HF_TOKEN": "hidden5",
         "SLURM_PROCID": "hidden6", "SLURM_LOCALID": "0",
     }  # fmt: skip
-    found = dict(read_report_facts(env, ["user file /x"]))
+    found = dict(read.read_report_facts(env, ["user file /x"]))
     assert found["ompbind"].startswith(f"{__version__}, in /")
     assert found["Python"] == f"CPython {platform.python_version()}, {sys.executable}"
     assert "click 8." in found["packages"]
@@ -106,18 +95,15 @@ def environment(tmp_path):
                  "torchvision-1.9.0.dist-info", "duckdb-x.dist-info"):  # fmt: skip
         (site / name).mkdir(parents=True)
     (tmp_path / "bin").mkdir()
-    python = tmp_path / "bin/python3.12"
-    try:
-        os.link(os.path.realpath(sys.executable), python)
-    except OSError:  # on another device, or the file of another user
-        shutil.copy(os.path.realpath(sys.executable), python)
+    (tmp_path / "bin/python3.12").write_bytes(make_elf(["libc.so.6"]))
+    (tmp_path / "bin/python3.12").chmod(0o755)
     (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\n")
     return tmp_path
 
 
 def describe(argv, env=()):
     env = dict(env)
-    return read_command_facts(argv, env, read_commands_workload(argv, env))
+    return read.read_command_facts(argv, env, read.read_commands_workload(argv, env))
 
 
 def write_script(path, text, mode=0o755):
@@ -166,5 +152,5 @@ def test_only_a_live_run_encloses_this_process(run_id, rank, encloses):
     ranks = ((0, CpuSet((0, 1))), (1, CpuSet((4, 5))))
     run = LiveRun(run_id="job", pid=7, uid=0, started=0, ranks=ranks, claimed=CpuSet(range(6)))
     variables = {"OMPBIND_RUN_ID": run_id, "OMPBIND_RANK": rank}
-    found = find_enclosing([run], {name: value for name, value in variables.items() if value})
+    found = read.find_enclosing([run], {name: value for name, value in variables.items() if value})
     assert found == ((1, CpuSet((4, 5))) if encloses else None)
