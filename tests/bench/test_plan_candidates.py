@@ -161,37 +161,6 @@ def test_digests_are_equal_in_all_sessions_and_differ_between_candidates(monkeyp
     assert equal == [False, True, True, True, True]
 
 
-@pytest.mark.parametrize(("words", "message", "marked"), [
-    ("--vary smt=1,x", "smt: 'x' is wrong", "x"),
-    ("--vary bind=rank,cor", "bind: 'cor' is not rank, core, thread, exact or none", "cor"),
-    ("--vary 'mask=0;1,5-'", "mask: a number is missing", ""),
-    ("--vary env=A", "env: 'A' is not NAME=VALUE", "A"),
-    ("--vary share=perhaps", "share: 'perhaps' is not yes or no", "perhaps"),
-    ("--vary stratgy=spread", "'stratgy' is not the long name of an option", "stratgy"),
-    ("--vary timeout=1", "'timeout' is not the long name of an option", "timeout"),
-    ("--vary topology=a", "--topology cannot be varied", "topology"),
-    ("--vary run-id=a", "--run-id cannot be varied", "run-id"),
-    ("--vary preset=a", "--preset cannot be varied", "preset"), ("--vary ''", "the option is missing", ""),
-    ("--vary smt", "smt has no values", "smt"), ("--vary =1,2", "the option is missing", ""),
-    ("--vary smt=1,,2", "a value of smt is missing", ""),
-    ("--vary 'smt=1,2, 1'", "smt has the value 1 twice", "1"),
-])  # fmt: skip
-def test_wrong_values_show_their_position(words, message, marked):
-    with pytest.raises(PositionError) as error:
-        make(words)
-    assert error.value.message.startswith(f"--vary: {message}")
-    assert error.value.text[slice(*error.value.span)] == marked
-
-
-def test_wrong_values_name_their_variable_and_an_option_is_varied_in_one_place(monkeypatch):
-    with pytest.raises(RequestError, match="smt is varied twice"):
-        make("--vary smt=1 --vary smt=2")
-    monkeypatch.setenv("OMPBIND_VARY", "smt=x")
-    with pytest.raises(PositionError) as error:
-        make("")
-    assert error.value.message.startswith("OMPBIND_VARY: smt: 'x' is wrong")
-
-
 LAPTOP = tuple(
     CoreKind(name=name, cpus=CpuSet(range(*cpus)), strength=strength, source="type")
     for name, cpus, strength in (("performance", (0, 2), 1024), ("efficiency", (2, 6), 600))
@@ -263,6 +232,22 @@ def test_combinations_vary_the_last_option_fastest_and_have_a_limit():
 
 
 WRONG = """
+--vary smt=1,x                  | --vary: smt: 'x' is wrong                                        | x
+--vary bind=rank,cor            | --vary: bind: 'cor' is not rank, core, thread, exact or none     | cor
+--vary 'mask=0;1,5-'            | --vary: mask: a number is missing                                |
+--vary env=A                    | --vary: env: 'A' is not NAME=VALUE                               | A
+--vary share=perhaps            | --vary: share: 'perhaps' is not yes or no                        | perhaps
+--vary stratgy=spread           | --vary: 'stratgy' is not the long name of an option              | stratgy
+--vary timeout=1                | --vary: 'timeout' is not the long name of an option              | timeout
+--vary topology=a               | --vary: --topology cannot be varied                              | topology
+--vary run-id=a                 | --vary: --run-id cannot be varied                                | run-id
+--vary preset=a                 | --vary: --preset cannot be varied                                | preset
+--vary ''                       | --vary: the option is missing                                    |
+--vary smt                      | --vary: smt has no values                                        | smt
+--vary =1,2                     | --vary: the option is missing                                    |
+--vary smt=1,,2                 | --vary: a value of smt is missing                                |
+--vary 'smt=1,2, 1'             | --vary: smt has the value 1 twice                                | 1
+--vary smt=1 --vary smt=2       | --vary: smt is varied twice
 --matters 2                     | --matters: '2' is not a part of 1: write 2% or 0.02
 --matters 200%                  | --matters: '200%' is not a part of 1: write 2% or 0.02
 --budget 0                      | --budget: the time must be longer than 0
@@ -276,6 +261,7 @@ WRONG = """
 --ready up                      | --ready up has no effect without --name
 --fail-above 5%                 | --fail-above 5% has no effect without --show
 --show --dry-run                | --show and --dry-run contradict each other
+--show a.jsonl --fail-above 5%  | --fail-above is after the first file of --show
 --export csv --export json      | --export csv,json writes several formats to standard output
 --export csv --format jsonl     | --export csv and --format jsonl write to standard output
 --show -n 2                     | --ranks 2 has no effect with --show
@@ -285,31 +271,31 @@ WRONG = """
 """
 
 
-@pytest.mark.parametrize(("words", "message"), rows(WRONG))
-def test_wrong_values_and_options_without_effect(words, message, monkeypatch):
+@pytest.mark.parametrize("row", rows(WRONG), ids=lambda row: row[0])
+def test_wrong_values_show_their_position_and_options_without_effect_are_refused(row, monkeypatch):
+    words, message, *marked = row
     monkeypatch.setenv("OMPBIND_RUN_ID", "outer")
     with pytest.raises(OmpbindError) as error:
-        VERB.run(read("bench", *words.split()))
+        VERB.run(read("bench", *shlex.split(words)))
     assert error.value.message.startswith(message)
+    if marked:
+        assert error.value.text[slice(*error.value.span)] == marked[0]
 
 
-def test_options_after_the_first_file_are_not_read_as_files():
-    with pytest.raises(OmpbindError, match="--fail-above is after the first file of --show"):
-        VERB.run(VERB.make_context("bench", ["--show", "a.jsonl", "--fail-above", "5%"]))
+def test_a_wrong_value_of_a_variable_names_the_variable(monkeypatch):
+    monkeypatch.setenv("OMPBIND_VARY", "smt=x")
+    with pytest.raises(PositionError) as error:
+        make("")
+    assert error.value.message.startswith("OMPBIND_VARY: smt: 'x' is wrong")
 
 
-def test_a_found_project_file_varies_no_variable(tmp_path, monkeypatch):
+def test_a_found_project_file_varies_no_variable(tmp_path):
     """The file may come from another user."""
-    (tmp_path / ".git").mkdir()
-    lines = ["[defaults]", 'smt = "2"', 'metric = "(.*)"']
-    (tmp_path / "ompbind.toml").write_text("\n".join([*lines, 'vary = "env=LD_PRELOAD=x"']))
-    (tmp_path / "ompbind.toml").chmod(0o644)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
+    lines = ["[defaults]", 'smt = "2"', 'metric = "(.*)"', 'vary = "env=LD_PRELOAD=x"']
+    (tmp_path / "ompbind.toml").write_text("\n".join(lines))
     context = read("bench")
-    assert [context.params[name] for name in ("smt", "vary")] == [2, ()]
-    (warning,) = context.messages
-    assert "defaults.metric, defaults.vary have no effect" in warning
+    assert (context.params["smt"], context.params["vary"]) == (2, ())
+    assert "defaults.metric, defaults.vary have no effect" in context.messages[0]
 
 
 def test_the_settings_and_rules_of_a_session():

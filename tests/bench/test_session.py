@@ -6,6 +6,7 @@ import os
 import random
 import resource
 import signal
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -50,24 +51,27 @@ def before(at, act):
     return start
 
 
-def fail(message="disk full"):
-    raise LaunchError(message)
+def fail():
+    raise LaunchError("disk full")
 
 
 def kinds(saved):
     return [event["event"] for event in saved]
 
 
-def test_runs_each_candidate_once_per_round_and_saves_each_run():
-    loop, saved, shown = run(make_session())
+def test_runs_each_candidate_once_per_round_and_saves_what_happens():
+    def decide(session):
+        dropped = (("smt=2", "slow"),) if len(session.runs) in (6, 18) else ()
+        return find_next(session).replace(dropped=dropped)
+
+    loop, saved, shown = run(make_session(), decide=decide)
     runs = loop.session.runs
     assert (loop.session.ended, loop.error) == ("decided", None)
-    assert [each.number for each in runs] == list(range(3 * (sessions.ROUNDS + 1)))
-    for number in range(sessions.ROUNDS + 1):
-        own = runs[3 * number : 3 * number + 3]
-        assert ({each.candidate for each in own}, {each.round for each in own}) == ({*NAMES}, {number})
-    assert kinds(saved) == [RUN] * len(runs) + [ENDED]
+    assert [(each.number, each.round) for each in runs] == [(number, number // 3) for number in range(18)]
+    assert len({(each.round, each.candidate) for each in runs}) == 18
+    assert kinds(saved) == [*[RUN] * 6, DROP, *[RUN] * 12, DROP, ENDED]
     assert shown == ([each.candidate for each in runs], saved)
+    assert run(loop.session, decide=decide)[1] == [], "a finished session adds nothing"
 
 
 def test_the_order_is_random_and_depends_on_the_seed_alone():
@@ -77,16 +81,6 @@ def test_the_order_is_random_and_depends_on_the_seed_alone():
     swapped = [upcoming.replace(candidates=NAMES[::-1]) for upcoming in rounds]
     assert orders == [make_order(upcoming, 7) for upcoming in swapped]
     assert orders != [make_order(upcoming, 8) for upcoming in rounds]
-
-
-def test_a_candidate_that_leaves_is_an_event_and_a_finished_session_adds_none():
-    def decide(session):
-        dropped = (("smt=2", "slow"),) if len(session.runs) in (6, 18) else ()
-        return find_next(session).replace(dropped=dropped)
-
-    loop, saved, _ = run(make_session(), decide=decide)
-    assert [at for at, kind in enumerate(kinds(saved)) if kind == DROP] == [6, 19]
-    assert run(loop.session, decide=decide)[1] == []
 
 
 @pytest.mark.parametrize(("budget_s", "rounds"), [(0.0, 0), (3.3, 1), (1000.0, sessions.ROUNDS)])
@@ -125,14 +119,7 @@ def test_a_signal_keeps_the_runs_before_and_the_run_that_is_saved(number, saving
     assert signal.getsignal(number) is handler
 
 
-def test_a_candidate_that_cannot_start_has_failed():
-    loop, _, _ = run(make_session(), start=before("smt=2", lambda: fail("no such command")))
-    failed = [each for each in loop.session.runs if each.candidate == "smt=2"]
-    assert {(each.status, each.reason) for each in failed} == {(Status.FAILED, "no such command")}
-    assert loop.session.ended == "decided"
-
-
-def test_an_error_stops_the_session_and_keeps_the_runs_before():
+def test_an_error_stops_the_session_and_a_candidate_that_cannot_start_has_failed():
     loop, saved, _ = run(make_session(), start=before(7, lambda: 1 / 0))
     assert isinstance(loop.error, ZeroDivisionError)
     assert len(loop.session.runs) == 7
@@ -140,6 +127,9 @@ def test_an_error_stops_the_session_and_keeps_the_runs_before():
     assert saved[-1]["event"] == ENDED
     loop, _, _ = run(make_session(), save=lambda count: fail() if count == 3 else None)
     assert (loop.error.message, len(loop.session.runs)) == ("disk full", 4)
+    session = run(make_session(), start=before("smt=2", fail))[0].session
+    failed = [(each.status, each.reason) for each in session.runs if each.candidate == "smt=2"]
+    assert ({*failed}, session.ended) == ({(Status.FAILED, "disk full")}, "decided")
 
 
 @pytest.fixture
@@ -150,12 +140,10 @@ def path(tmp_path):
 def run_with_file(path, session=None):
     """Run a session, or resume it, with a results file."""
     results, session = open_results(path, session or make_session(), any_seed=True)
-    try:
+    with closing(results):
         loop = SessionLoop(session, make_starts(session), make_run, results.append, find_next=find_next)
         loop.run()
-        return loop.session
-    finally:
-        results.close()
+    return loop.session
 
 
 def read_error(path, session=None, *, any_seed=True):
@@ -250,31 +238,27 @@ def test_two_sessions_cannot_use_a_file_at_once(path, monkeypatch):
     assert run_with_file(path).ended
 
 
-@pytest.mark.parametrize(
-    "path", ["/dev", "/dev/null", "/no/such/directory/a.jsonl", "/dev/null/a", "", "a.fifo"]
-)
-def test_paths_that_cannot_be_written_are_refused_and_a_link_is_followed(path, tmp_path, monkeypatch):
+def test_paths_that_cannot_be_written_are_refused_and_a_link_is_followed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     os.mkfifo("a.fifo")
-    with pytest.raises(RequestError, match="--results"):
-        open_results(path, make_session(), any_seed=True)
+    for path in ("/dev", "/dev/null", "/no/such/directory/a.jsonl", "/dev/null/a", "", "a.fifo"):
+        with pytest.raises(RequestError, match="--results"):
+            open_results(path, make_session(), any_seed=True)
     Path("link").symlink_to("a.jsonl")
     assert run_with_file("link") == read_results("a.jsonl")
 
 
 def test_a_full_disk_leaves_complete_lines(path):
-    """The limit on the size of files stands for a full disk: a write stops in the middle of a line."""
+    """A limit on the size of files stands for a full disk: a write stops in a line; SIGXFSZ is ignored."""
     results, session = open_results(path, make_session(), any_seed=True)
     size = os.path.getsize(path)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, limits[1]))
         with pytest.raises(LaunchError, match=os.strerror(errno.EFBIG)):
             results.append(results_.make_event(results_.RUN, make_run(make_starts(session)[0], 0, 0)))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, before)
     assert os.path.getsize(path) == size
     results.append({"event": results_.ENDED, "reason": "a disk that was full"})
     assert read_results(path).ended == "a disk that was full"
