@@ -17,7 +17,7 @@ from ompbind.bench.records import Status
 from ompbind.bench.results import list_events, parse_session, read_results
 from tests.bench.sessions import NAMES, make_session
 from tests.cli.command_lines import call
-from tests.live.conftest import OMPBIND, clean_environment, start_in_terminal, wait_until
+from tests.live.conftest import OMPBIND, clean_environment, one_line, start_in_terminal, wait_until
 from tests.long import rounds
 from tests.packaging.scripts import load_script
 
@@ -49,7 +49,8 @@ def test_a_session_is_shown_saved_and_shown_again(ompbind, path):
     done = bench(ompbind, "--results", path)
     assert done.returncode == 0, done.stderr
     assert "bind=thread" in done.stdout
-    assert "resumed" not in done.stderr
+    note = r"ompbind: note: a run takes 0\.\d+ s, so the session takes .* at most; a clear result needs less"
+    assert re.fullmatch(note, one_line(done.stderr)), "without a terminal, and not resumed"
     session = read_results(path)
     assert {run.status for run in session.runs} == {Status.OK}
     assert (session.command, session.options[:2]) == (("true",), ("--vary", "bind=rank,thread"))
@@ -63,21 +64,21 @@ def test_a_session_is_shown_saved_and_shown_again(ompbind, path):
     assert os.path.getsize(path) == size
 
 
-def test_events_are_the_lines_of_the_results_file_and_a_conclusion(ompbind, path):
-    *lines, last = bench(ompbind, "--format", "jsonl", "--results", path).stdout.splitlines()
-    assert lines == Path(path).read_text().splitlines()
-    conclusion = json.loads(last)
-    assert (conclusion["event"], conclusion["groups"][0]["reference"]) == ("conclusion", "unbound")
-
-
 @pytest.mark.parametrize("options", ["", "-v", "--format jsonl", "--export csv", "--dry-run -v"])
-def test_no_output_has_the_values_of_secret_variables(ompbind, path, options):
+def test_no_output_has_the_values_of_secret_variables_and_events_are_the_lines_of_the_file(
+    ompbind, path, options
+):
     varied = ("--vary", "env=API_KEY=s3cret1,API_KEY=s3cret2", "--max-rounds", "1", "--results", path)
-    done = ompbind("bench", *varied, *options.split(), "--", "env", "X_TOKEN=s3cret", "true")
+    command = ("env", "X_TOKEN=s3cret", "sh", "-c", "! read line")  # no rank has the input of bench
+    done = ompbind("bench", *varied, *options.split(), "--", *command, stdin=None, input="a line\n")
     assert done.returncode == 0
     assert "env=API_KEY=*** (2)" in done.stdout
+    assert not re.search("disqualified|failed", done.stdout)
     assert "s3cret" not in done.stdout + done.stderr
     assert not os.path.exists(path) or "s3cret" not in Path(path).read_text()
+    if "jsonl" in options:
+        *lines, last = done.stdout.splitlines()
+        assert (lines, json.loads(last)["event"]) == (Path(path).read_text().splitlines(), "conclusion")
 
 
 @pytest.mark.parametrize(("options", "command", "code", "message"), [
@@ -270,19 +271,19 @@ def read_lines(text, columns):
     return lines, after
 
 
-@pytest.mark.parametrize("columns", [40, 160])
-def test_a_line_is_replaced_before_each_run_and_removed_at_the_end(columns):
-    text, code = run_on_terminal(columns)
-    lines, after = read_lines(text, columns)
-    assert code == 0
-    assert [line.split(":")[0] for line in lines] == [
-        *["warm-up"] * 2, *["round 1/3"] * 2, *["round 2/3"] * 2, *["round 3/3"] * 2,
-    ]  # fmt: skip
-    assert ["at most" in line for line in lines[:2]] == [False, True]
-    name = "(unbound|default)"
-    full = rf"round 2/3: {name} \(0\.\d+ s\), at most \d+ s left, best so far: {name}"
-    assert bool(re.fullmatch(full, lines[4])) == (columns == 160)
-    assert after.startswith("command: sleep 0.05")
+def test_a_line_is_replaced_before_each_run_and_removed_at_the_end_and_a_quiet_session_has_none():
+    for columns in (40, 160):
+        text, code = run_on_terminal(columns)
+        lines, after = read_lines(text, columns)
+        assert code == 0
+        rounds = ["warm-up", "round 1/3", "round 2/3", "round 3/3"]
+        assert [line.split(":")[0] for line in lines] == [each for each in rounds for _ in range(2)]
+        assert ["at most" in line for line in lines[:2]] == [False, True]
+        name = "(unbound|default)"
+        full = rf"round 2/3: {name} \(0\.\d+ s\), at most \d+ s left, best so far: {name}"
+        assert bool(re.fullmatch(full, lines[4])) == (columns == 160)
+        assert after.startswith("command: sleep 0.05")
+    assert run_on_terminal(80, "--quiet")[0].startswith("command: sleep 0.05")
 
 
 def test_ctrl_c_reaches_all_processes_and_the_session_ends_once(tmp_path):
@@ -294,15 +295,6 @@ def test_ctrl_c_reaches_all_processes_and_the_session_ends_once(tmp_path):
         _, after = read_lines(text, 80)
         assert (text.count("session: "), after.count("interrupted")) == (1, 1)
         assert (read_results(str(path)).ended, path.read_text().count("interrupted")) == ("interrupted", 1)
-
-
-def test_a_quiet_session_shows_no_line_and_without_a_terminal_a_note_says_how_long_it_takes(ompbind):
-    assert run_on_terminal(80, "--quiet")[0].startswith("command: sleep 0.05")
-    done = ompbind(*SESSION, *COMMAND)
-    note = (
-        r"ompbind: note: a run takes 0\.\d+ s, so the session takes \d s at most; a clear result needs less"
-    )
-    assert re.fullmatch(note, " ".join(done.stderr.split()))
 
 
 @pytest.mark.long
