@@ -14,7 +14,7 @@ from ompbind.errors import PlanError, RequestError
 from ompbind.launchers import find
 from ompbind.launchers.allocation import Binding, find_binding, read_task_masks, request_own_gpus
 from ompbind.launchers.find import LauncherRank
-from ompbind.launchers.launchers import OTHER_RANKS, SLURM, may_have_variables
+from ompbind.launchers.launchers import OTHER_RANKS, SLURM
 from ompbind.machine.model import Machine
 from ompbind.machine.read.linux import LIVE
 from ompbind.machine.read.root import DirectoryRoot, whole_number
@@ -29,10 +29,7 @@ def find_rank(settings: Settings) -> LauncherRank | None:
 
     Raises RequestError if they contradict each other, or if some of them are missing.
     """
-    rank = _read_options(settings)
-    if rank or not may_have_variables(os.environ):
-        return rank
-    return find.find_launcher(os.environ, _read_ancestors())
+    return _read_options(settings) or find.find_launcher(os.environ, _read_ancestors())
 
 
 def _read_ancestors() -> Iterator[find.Ancestor]:
@@ -75,18 +72,16 @@ def _make_single_identity(settings: Settings) -> RankIdentity:
     if unknown and not settings.quiet:
         text = f"warning: {join_words(unknown)} is not read, so exec starts a single rank"
         print_message(f"{text} (give --local-rank and --local-size, which your launcher sets)")
-    has_other_ranks = settings.request.ranks != 1
-    if has_other_ranks or may_have_variables(os.environ):
-        script_of = find.find_batch_script(os.environ, _read_ancestors())
-        why, use = "no launcher has started this process", f"use one of {find.render_launcher_names()}"
-        if script_of:
-            why = f"this is the script or shell of a {script_of.name} job, not one of its ranks"
-            use = f"write '{script_of.example[1]}'" if script_of.example else use
-        if has_other_ranks:
-            text = f"-n {settings.sources.text('ranks')}: {why}, so exec starts a single rank"
-            raise RequestError(text, hint=f"start several ranks with 'ompbind run', or {use}")
-        if script_of and not settings.quiet:
-            print_message(f"{why}: exec starts a single rank (for several ranks, {use})")
+    script_of = find.find_batch_script(os.environ, _read_ancestors())
+    why, use = "no launcher has started this process", f"use one of {find.render_launcher_names()}"
+    if script_of:
+        why = f"this is the script or shell of a {script_of.name} job, not one of its ranks"
+        use = f"write '{script_of.example[1]}'" if script_of.example else use
+    if settings.request.ranks != 1:
+        text = f"-n {settings.sources.text('ranks')}: {why}, so exec starts a single rank"
+        raise RequestError(text, hint=f"start several ranks with 'ompbind run', or {use}")
+    if script_of and not settings.quiet:
+        print_message(f"{why}: exec starts a single rank (for several ranks, {use})")
     return RankIdentity(placement_index=0, rank=0, size=1, local_rank=0, local_size=1)
 
 

@@ -74,17 +74,18 @@ def read_task_masks(env: Env, launcher: str) -> tuple[CpuSet, ...]:
 
 def read_job_cpus(env: Env, root: Root, node: str) -> JobCpus | None:
     """Return how many CPUs of this machine, the host `node`, a batch system allows; None if unknown."""
-    for system, marks, read in BATCH_SYSTEMS:
-        if all(env.get(mark) for mark in marks) and (found := read(_Job(env, root, node))):
+    for system in BATCH_SYSTEMS:
+        if system.is_in(env) and (found := system.read_count(_Job(env, root, node))):
             variable, number = found
-            return JobCpus(system=system, variable=variable, count=number)
+            return JobCpus(system=system.name, variable=variable, count=number)
     return None
 
 
 def read_listed_cpus(env: Env) -> CpuSet:
-    """Return the CPUs that LSF lists for this job (`LSB_BIND_CPU_LIST`), empty without a list."""
+    """Return the CPUs that a batch system lists for this job, empty without a list."""
+    lists = (env.get(system.cpu_list, "") for system in BATCH_SYSTEMS if system.is_in(env))
     try:
-        return CpuSet.from_list(env.get("LSB_BIND_CPU_LIST", "") if env.get("LSB_JOBID") else "")
+        return CpuSet.from_list(next(filter(None, lists), ""))
     except ValueError:
         return EMPTY
 
@@ -150,15 +151,34 @@ def _read_condor(job: _Job) -> Found:
     return None
 
 
-BATCH_SYSTEMS: tuple[tuple[str, tuple[str, ...], Callable[[_Job], Found]], ...] = (
-    ("Slurm", ("SLURM_JOB_ID",), lambda job: job.read_variable("SLURM_CPUS_ON_NODE")),
-    ("SGE", ("JOB_ID", "NSLOTS"), _read_sge),
-    ("PBS", ("PBS_JOBID",), _read_pbs),
-    ("LSF", ("LSB_JOBID",), _read_lsf),
-    ("HTCondor", ("_CONDOR_SLOT",), _read_condor),
-    ("OAR", ("OAR_NODEFILE",), lambda job: job.count_lines("OAR_NODEFILE")),
+class BatchSystem(Record):
+    """One batch system: its name, the variables that only it sets, and how it says what a job may use.
+
+    `read_count` reads how many CPUs of this machine the job may use. `cpu_list` is the variable that lists
+    these CPUs, where nothing is bound to them; "" for none.
+    """
+
+    name: str
+    marks: tuple[str, ...]
+    read_count: Callable[[_Job], Found]
+    cpu_list: str = ""
+
+    def is_in(self, env: Env) -> bool:
+        """Return whether an environment is that of a job of this system."""
+        return all(env.get(mark) for mark in self.marks)
+
+
+BATCH_SYSTEMS = (
+    BatchSystem(
+        name="Slurm", marks=("SLURM_JOB_ID",), read_count=lambda job: job.read_variable("SLURM_CPUS_ON_NODE")
+    ),
+    BatchSystem(name="SGE", marks=("JOB_ID", "NSLOTS"), read_count=_read_sge),
+    BatchSystem(name="PBS", marks=("PBS_JOBID",), read_count=_read_pbs),
+    BatchSystem(name="LSF", marks=("LSB_JOBID",), read_count=_read_lsf, cpu_list="LSB_BIND_CPU_LIST"),
+    BatchSystem(name="HTCondor", marks=("_CONDOR_SLOT",), read_count=_read_condor),
+    BatchSystem(name="OAR", marks=("OAR_NODEFILE",), read_count=lambda job: job.count_lines("OAR_NODEFILE")),
 )
-"""Each batch system: its name, the variables that only it sets, and what reads its number of CPUs."""
+"""All known batch systems."""
 
 
 def request_own_gpus(

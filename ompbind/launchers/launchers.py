@@ -14,16 +14,6 @@ from ompbind.record import Record
 Env: TypeAlias = Mapping[str, str]
 
 
-def may_have_launcher(env: Env) -> bool:
-    """Return whether a launcher may have set all variables of a rank: `local_rank` has this word."""
-    return any("LOCAL" in name for name in env)
-
-
-def may_have_variables(env: Env) -> bool:
-    """Return whether a launcher may have set any variable of a rank: each name has one of these words."""
-    return any(part in name for name in env for part in ("LOCAL", "RANK", "SIZE", "PROCID", "NTASKS"))
-
-
 class Launcher(Record):
     """One launcher: its name in messages, the variables that it sets for a rank, and its processes.
 
@@ -204,3 +194,8 @@ OTHER_RANKS = ("JSM_NAMESPACE_RANK", "MV2_COMM_WORLD_RANK", "ALPS_APP_PE")
 
 ALPS sets no local rank. JSM and MVAPICH2 set all variables of their rows according to their documentation.
 """
+
+
+def may_have_launcher(env: Env) -> bool:
+    """Return whether a launcher may have started this process: it has set a local rank."""
+    return any(launcher.local_rank in env for launcher in LAUNCHERS)

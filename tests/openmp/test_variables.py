@@ -71,7 +71,7 @@ def test_other_forms_of_places_are_not_read(text):
 
 
 def test_conflicts_are_found_from_the_row_of_either_runtime_and_versions_differ():
-    gomp, llvm, intel = OmpRuntime
+    gomp, llvm, intel = OmpRuntime.GOMP, OmpRuntime.LLVM, OmpRuntime.INTEL
     assert find_intercepting_pair({gomp, llvm, intel}) == (gomp, llvm)
     assert find_aborting_pair({gomp, llvm, intel}) == (llvm, intel, "OMP: Error #15")
     assert find_aborting_pair({gomp, intel, None}) is find_intercepting_pair({llvm, intel}) is None

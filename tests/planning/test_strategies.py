@@ -284,7 +284,7 @@ STRATEGIES["backwards"] = Strategy(
 
 
 def test_a_strategy_is_one_function_and_one_row():
-    assert "cores, all, backwards" in run_with(TOY, "plan", "--help")
+    assert ", backwards" in run_with(TOY, "plan", "--help")
     machine = "synthetic:pack:1 core:4 pu:1"
     output = run_with(TOY, "plan", "-n", "auto", "-s", "backwards", "--topology", machine)
     assert "2 ranks, backwards" in output
