@@ -6,16 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ompbind.commands.placeholders import (
-    NAMES,
-    NUMBERS,
-    check,
-    fill,
-    find_unfilled,
-    make_literal,
-    parse_assignment,
-    parse_env_file,
-)
+from ompbind.commands import placeholders
+from ompbind.commands.placeholders import check, fill, find_unfilled, parse_assignment, parse_env_file
 from ompbind.errors import OptionError, PositionError
 
 fill_word = partial(fill, is_command=True)
@@ -85,7 +77,10 @@ def test_unknown_names_stay_in_a_command():
     assert fill_word("{rank}-{cpus}-{{cpus}}", {"rank": 0}) == "0-{cpus}-{{cpus}}", "no value yet"
 
 
-@given(st.sampled_from(NUMBERS), st.integers(0, 10**6), st.integers(-(10**6), 10**6), st.integers(0, 10**6))
+SIZES = st.integers(0, 10**6)
+
+
+@given(st.sampled_from(placeholders.NUMBERS), SIZES, st.integers(-(10**6), 10**6), SIZES)
 def test_arithmetic_is_that_of_python(name, factor, offset, value):
     text = f"{{{name}*{factor}{offset:+}}}"
     fields = {**FIELDS, name: value}
@@ -97,7 +92,7 @@ def test_arithmetic_is_that_of_python(name, factor, offset, value):
 
 
 OTHERS = ("foo", "{", "{", "}", "}", "$", "*", "+", "-", "2", ":", " ", '"', "\u00e9", "\0")
-PIECES = st.lists(st.sampled_from([*NAMES, *OTHERS])).map("".join)
+PIECES = st.lists(st.sampled_from([*placeholders.NAMES, *OTHERS])).map("".join)
 
 
 @given(PIECES)
@@ -113,7 +108,7 @@ def test_any_text_is_filled_or_an_error_in_it_and_can_be_written_literally(text)
             assert text[stop - 1] == "}"
         else:
             assert "{" in text or filled == text
-    assert fill(make_literal(text), FIELDS) == text
+    assert fill(placeholders.make_literal(text), FIELDS) == text
     without = "".join(piece for piece in text if not (piece.isalpha() or piece == "_"))
     assert fill(without, FIELDS) == fill_word(without, FIELDS) == without
 

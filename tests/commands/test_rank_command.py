@@ -2,14 +2,9 @@
 
 import pytest
 
+from ompbind.commands import rank_command
 from ompbind.commands.environment import RunSpec, find_changed, make_local_identities
-from ompbind.commands.rank_command import (
-    make_attempt,
-    make_command,
-    make_spec_before_plan,
-    make_unbound_commands,
-    mask_secrets,
-)
+from ompbind.commands.rank_command import make_attempt, make_command, mask_secrets
 from ompbind.commands.rank_variables import SECRET_WORDS, find_attempt, find_rank, is_secret
 from ompbind.cpuset import CpuSet
 from ompbind.masks.mask import parse_mask
@@ -90,9 +85,9 @@ def test_freezing_puts_its_directory_first_in_pythonpath(path, added, expected, 
 def test_before_the_plan_all_is_filled_that_does_not_depend_on_it():
     spec = RunSpec(argv=("a-{rank}", "{size}{cpus}{threads}"), fill_argv=True, wrap=("w-{local_rank}",),
                    chdir="{run_id}", run_id="r", base={})  # fmt: skip
-    known = make_spec_before_plan(spec, rank=5, local_rank=1)
+    known = rank_command.make_spec_before_plan(spec, rank=5, local_rank=1)
     assert (known.argv, known.wrap, known.chdir) == (("a-5", "{size}{cpus}{threads}"), ("w-1",), "r")
-    assert make_spec_before_plan(spec).wrap == ("w-0",)
+    assert rank_command.make_spec_before_plan(spec).wrap == ("w-0",)
 
 
 def test_the_order_of_cpus_is_published_and_without_binding_no_affinity_mask_is_set():
@@ -117,7 +112,7 @@ def test_a_rank_without_a_plan_inherits_everything_but_its_number_and_the_variab
         added_variables=(("PORT", "{rank+80}"), ("ALL", "{cpus} {threads}")), chdir="/d{rank}",
         wrap=("nice",),
     )  # fmt: skip
-    command = make_unbound_commands([2], spec, CpuSet((0, 1, 2)))[1]
+    command = rank_command.make_unbound_commands([2], spec, CpuSet((0, 1, 2)))[1]
     assert (command.rank, command.argv, command.directory) == (1, ("nice", "app", "1"), "/d1")
     assert (command.cpus, command.memory) == (None, None)
     assert command.env == {

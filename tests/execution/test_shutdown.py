@@ -24,12 +24,6 @@ def test_the_timeout_is_reported_once_and_not_after_a_request_to_stop(shutdown, 
     assert shutdown.timed_out != stopped
 
 
-def test_signals_are_due_after_the_grace_period(shutdown):
-    assert (shutdown.request(signal.SIGTERM, 0.0), shutdown.due_at) == (signal.SIGTERM, GRACE_S)
-    assert (shutdown.take_next(GRACE_S), shutdown.due_at) == (signal.SIGKILL, None)
-    assert shutdown.take_next(GRACE_S * 9) is None
-
-
 @pytest.mark.parametrize(("first", "sent"), [
     (signal.SIGINT, [(signal.SIGINT, 5), (signal.SIGTERM, 6), (signal.SIGKILL, None), (None, None)]),
     (signal.SIGTERM, [(signal.SIGTERM, 5), (signal.SIGKILL, None), (None, None), (None, None)]),

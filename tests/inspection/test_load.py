@@ -8,17 +8,8 @@ from itertools import count, cycle
 
 import pytest
 
-from ompbind.inspection.load import (
-    LoadSample,
-    Streak,
-    add_sample,
-    count_busy,
-    find_competitors,
-    find_shared_cpus,
-    find_throttled,
-    judge_load,
-    make_load_issue,
-)
+from ompbind.inspection import load
+from ompbind.inspection.load import LoadSample, Streak, add_sample, find_competitors, judge_load
 from ompbind.inspection.rank_processes import MaskOrigin
 from ompbind.inspection.verdict import Verdict
 from ompbind.machine.read.linux_cgroup import Throttling
@@ -104,7 +95,7 @@ def test_a_shorter_streak_is_a_warning_if_it_covers_a_fifth_of_the_run():
         streak = add_sample(streak, sample(at_s, BUSY, (at_s / 15, at_s * 14 / 15)))
         assert streak.is_most_of(run_s) == is_issue
         if is_issue:
-            found = make_load_issue(streak)
+            found = load.make_load_issue(streak)
             assert (found.severity, "in 3 samples over 1.5 s" in found.text) == (Severity.WARNING, True)
 
 
@@ -133,7 +124,7 @@ def throttled(cgroup="a", periods=5, throttled_periods=3, throttled_s=0.25):
 def test_each_throttled_cgroup_has_one_warning(measured, issues):
     ranks = rank(0, "0-1", pid=12), rank(1, "2-3", pid=13)
     groups = inspect(*OWN, *ranks, process("0-3", pid=20, name="other", parent=1)).groups
-    found = list(find_throttled(zip(groups, measured, strict=False)))
+    found = list(load.find_throttled(zip(groups, measured, strict=False)))
     assert all(issue.code == "throttled" and issue.severity is Severity.WARNING for issue in found)
     assert all(text in issue.text for issue, text in zip(found, issues, strict=True))
 
@@ -168,7 +159,7 @@ def users(origin, number=4, mask="0", allowed="0-3", busy=1, **more):
     (users(PARENT, allowed=""), "", ""),  # unknown
 ])  # fmt: skip
 def test_processes_on_fewer_cpus_than_they_could_use(users, severity, text):
-    issues = list(find_shared_cpus(users))
+    issues = list(load.find_shared_cpus(users))
     assert [str(issue.severity) for issue in issues] == ([severity] if severity else [])
     assert text in "".join(issue.text for issue in issues)
 
@@ -183,4 +174,4 @@ def test_threads_that_wait_for_work_are_not_busy(before, now, used_s, busy):
         read.replace(threads=(read.threads[0].replace(state=state, busy_s=busy_s),))
         for state, busy_s in ((before, 9.0), (now, 9.0 + used_s))
     )
-    assert count_busy(second, [first] if before else [], 0.5) == busy
+    assert load.count_busy(second, [first] if before else [], 0.5) == busy

@@ -5,15 +5,8 @@ import pytest
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
 from ompbind.execution.outcome import Outcome, exit_code
-from ompbind.inspection.verdict import (
-    CpuUsage,
-    OthersLoad,
-    RankVerification,
-    ThreadIssue,
-    Verdict,
-    VerificationResult,
-    measure_others,
-)
+from ompbind.inspection import verdict as verdict_
+from ompbind.inspection.verdict import OthersLoad, RankVerification, ThreadIssue, Verdict, VerificationResult
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report.verification import render_verified
@@ -26,7 +19,7 @@ CPUS = CpuSet.from_list
 def usage(at_s, *cpus_s, **processes):
     """A reading: the times of CPUs from 0, and (own, reaped) seconds of processes p1, p2, …"""
     times = {int(name[1:]): pair for name, pair in processes.items()}
-    return CpuUsage(at_s=at_s, cpus=dict(enumerate(cpus_s)), processes=times)
+    return verdict_.CpuUsage(at_s=at_s, cpus=dict(enumerate(cpus_s)), processes=times)
 
 
 @pytest.mark.parametrize(("before", "after", "used_s"), [
@@ -38,7 +31,7 @@ def usage(at_s, *cpus_s, **processes):
     (usage(0, 1), usage(10, 9), None),  # CPU 1 was offline
 ])  # fmt: skip
 def test_time_of_ranks_and_of_children_they_waited_for_is_not_of_others(before, after, used_s):
-    found = measure_others(before, after, CPUS("0-1"))
+    found = verdict_.measure_others(before, after, CPUS("0-1"))
     assert found == (OthersLoad(cpus=CPUS("0-1"), span_s=10, used_s=used_s) if used_s else OthersLoad())
 
 

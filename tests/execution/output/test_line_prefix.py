@@ -6,16 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.execution.output.line_prefix import (
-    KEPT_LIMIT,
-    LAST_LINES_LIMIT,
-    LINE_LIMIT,
-    LinePrefixer,
-    add_timestamp,
-    decode_last_lines,
-    line_limit,
-    make_prefixes,
-)
+from ompbind.execution.output import line_prefix
+from ompbind.execution.output.line_prefix import LinePrefixer, add_timestamp, make_prefixes
 
 PREFIXES = make_prefixes(2)
 
@@ -53,8 +45,9 @@ def test_output_does_not_depend_on_the_division_into_blocks(data, written, limit
 
 
 def test_limits_of_lines():
-    for streams, limit in ((0, LINE_LIMIT), (32, LINE_LIMIT), (64, 512 << 10), (2000, 16 << 10)):
-        assert line_limit(streams) == limit <= KEPT_LIMIT / max(streams, 1)
+    most = line_prefix.LINE_LIMIT
+    for streams, limit in ((0, most), (32, most), (64, 512 << 10), (2000, 16 << 10)):
+        assert line_prefix.line_limit(streams) == limit <= line_prefix.KEPT_LIMIT / max(streams, 1)
 
 
 def test_only_the_prefix_is_coloured_and_colours_repeat():
@@ -67,7 +60,7 @@ def test_only_the_prefix_is_coloured_and_colours_repeat():
 @pytest.mark.parametrize(("data", "whole", "lines"), [
     (b"\n\n", True, ()), (b"a\nb\n\n", True, ("a", "b")), (b"alf\nb\n", False, ("b",)),
     (b"endless", False, ("endless",)), (b"\xffa\n", True, ("\ufffda",)),
-    (b"".join(b"%d\n" % n for n in range(30)), True, tuple(map(str, range(30 - LAST_LINES_LIMIT, 30)))),
+    (b"".join(b"%d\n" % n for n in range(30)), True, (*map(str, range(30)),)[-line_prefix.LAST_LINES_LIMIT :]),
 ])  # fmt: skip
 def test_decode_last_lines(data, whole, lines):
-    assert decode_last_lines(data, whole=whole) == lines
+    assert line_prefix.decode_last_lines(data, whole=whole) == lines
