@@ -60,7 +60,8 @@ def test_only_the_prefix_is_coloured_and_colours_repeat():
 @pytest.mark.parametrize(("data", "whole", "lines"), [
     (b"\n\n", True, ()), (b"a\nb\n\n", True, ("a", "b")), (b"alf\nb\n", False, ("b",)),
     (b"endless", False, ("endless",)), (b"\xffa\n", True, ("\ufffda",)),
-    (b"".join(b"%d\n" % n for n in range(30)), True, (*map(str, range(30)),)[-line_prefix.LAST_LINES_LIMIT :]),
+    (b"".join(b"%d\n" % n for n in range(30)), True,
+     tuple(map(str, range(30)))[-line_prefix.LAST_LINES_LIMIT :]),
 ])  # fmt: skip
 def test_decode_last_lines(data, whole, lines):
     assert line_prefix.decode_last_lines(data, whole=whole) == lines
