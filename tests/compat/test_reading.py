@@ -21,6 +21,7 @@ from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from tests.cli.command_lines import call
 from tests.machines import Shape, make_machine, with_domains
+from tests.planning.test_planner import texts_of
 from tests.planning.test_runtime_choice import workload
 
 DUAL = make_machine(Shape(packages=2, cores=4, smt=2), arch="x86_64")  # nodes 0-3,8-11 and 4-7,12-15
@@ -112,10 +113,6 @@ def test_options_override_variables(env, given, reason):
     assert found == ([f"{name}={value} is not used: {reason}"] if reason else [])
 
 
-def find_texts(made, code="compat"):
-    return [note.text for note in made.notes if note.code == code]
-
-
 INTERLEAVED = with_domains(make_machine(Shape(cores=4), arch="x86_64"), {Level.PACKAGE: ["0,2", "1,3"]})
 SMT4 = make_machine(Shape(cores=2, smt=4, numbering="adjacent"), arch="ppc64le")
 RISCV, LOONGARCH = ARM.replace(arch="riscv64"), DUAL.replace(arch="loongarch64")
@@ -138,7 +135,7 @@ UNEVEN = "more ranks than NUMA nodes"
     (RISCV, {}, 2, "vLLM takes this machine for one NUMA node, and stops"),
 ])  # fmt: skip
 def test_a_note_names_each_difference_from_vllm(machine, env, ranks, expected):
-    texts = find_texts(make_plan(machine, wanted(env, ranks, machine=machine)))
+    texts = texts_of(make_plan(machine, wanted(env, ranks, machine=machine)), "compat")
     usual = (" is read as ", " is not set: ", "so that vLLM does not bind threads again")
     different = [text for text in texts if not any(part in text for part in usual)]
     assert len(different) == bool(expected)
@@ -175,7 +172,7 @@ def test_ranks_get_the_variables_of_vllm_for_a_preloaded_runtime():
 ])  # fmt: skip
 def test_a_warning_names_ranks_that_need_more_memory_than_their_nodes_have(gib, ranks, expected):
     made = make_plan(DUAL, wanted({MEMORY: gib, RESERVE: "0"}, ranks))
-    assert find_texts(made, "memory-needs") == expected
+    assert texts_of(made, "memory-needs") == expected
     assert made.request.memory_bytes == int(gib) << 30
 
 

@@ -9,7 +9,6 @@ from ompbind.errors import PlanError, RequestError
 from ompbind.machine.model import Level
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.planning.metrics import measure, measure_plan
-from ompbind.planning.request import MemoryMode
 from tests.machines import Shape, make_kinds, make_machine
 from tests.planning.test_planner import DUAL, SNC, notes, plan
 from tests.planning.test_runtime_choice import workload
@@ -132,16 +131,6 @@ def test_a_warning_says_that_workers_may_use_service_cpus():
         assert "service-workers" not in notes(plan(DUAL, service_cores=1, **options))
 
 
-def test_memory_and_metrics_are_of_the_cores_that_compute():
-    made = plan(SNC, ranks=3, cores=4, service_cores=1, memory=MemoryMode.BIND)
-    assert [placement.memory.nodes for placement in made.placements] == [(0,), (1,), (2,)]
-    assert not any(border.crossing for border in measure_plan(made).borders)
-    metrics = measure_plan(plan(DUAL, ranks=2, cores=2, service_cores=1))
-    assert (metrics.smallest, metrics.largest, metrics.idle) == (2, 2, 2)
-    part_of_core = measure_plan(plan(DUAL, mask="0-3", service_cores=1))
-    assert part_of_core.idle == 4  # on the other node; CPU 11 is in the core of service CPU 3
-
-
 def measured(shape, ranks, **changes):
     machine = make_machine(shape, **changes)
     return measure(machine, machine.allowed, [CpuSet.from_list(cpus) for cpus in ranks.split()])
@@ -165,3 +154,11 @@ def test_domains_kinds_and_idle_cores_are_counted():
     assert measured(DUAL, "0-3 4-5 6", kinds=kinds).mixed == 1
     assert measured(DUAL, "0-1 2-3", allowed=CpuSet.from_list("0-4")).idle == 1
     assert measure_plan(plan(DUAL, ranks=2, reserve=1)).idle == 0
+    # of plans with service cores: only the cores that compute
+    assert not any(
+        border.crossing for border in measure_plan(plan(SNC, ranks=3, cores=4, service_cores=1)).borders
+    )
+    metrics = measure_plan(plan(DUAL, ranks=2, cores=2, service_cores=1))
+    assert (metrics.smallest, metrics.largest, metrics.idle) == (2, 2, 2)
+    part_of_core = measure_plan(plan(DUAL, mask="0-3", service_cores=1))
+    assert part_of_core.idle == 4  # on the other node; CPU 11 is in the core of service CPU 3

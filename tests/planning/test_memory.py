@@ -110,6 +110,7 @@ NO_NODES = DUAL.replace(nodes=(), domains=tuple(d for d in DUAL.domains if d.lev
 
 
 @pytest.mark.parametrize(("machine", "options", "expected", "code", "text"), [
+    (UNKNOWN, {"ranks": 3, "cores": 4, "service_cores": 1}, ["bind:0", "bind:1", "bind:2"], "", ""),
     (DUAL, {"memory": LOCAL}, [None, None], "", ""), (DUAL, {}, ["bind:0", "bind:1"], "", ""),
     (DUAL, {"ranks": 1, "memory": PREFERRED}, ["prefer (many):0-1"], "", ""),
     (DUAL, {"ranks": 1, "memory": INTERLEAVE}, ["interleave:0-1"], "", ""),

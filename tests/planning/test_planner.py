@@ -34,6 +34,10 @@ def notes(made):
     return {note.code: note.text for note in made.notes}
 
 
+def texts_of(made, code):
+    return [note.text for note in made.notes if note.code == code]
+
+
 @pytest.mark.parametrize(("shape", "options", "expected"), [
     (DUAL, {"ranks": 1}, "0-7"), (DUAL, {"ranks": 2}, "0-3 4-7"),
     (DUAL, {"ranks": 4, "smt": "all"}, "0-1,8-9 2-3,10-11 4-5,12-13 6-7,14-15"),
@@ -109,8 +113,8 @@ def test_siblings_of_isolated_cpus_are_left_idle_and_a_note_names_them(isolated,
     machine = make_machine(DUAL, isolated=CpuSet.from_list(isolated))
     made = plan(DUAL, machine, **{"ranks": 2, **options})
     assert lists(made) == expected.split()
-    noted = [known.text for known in made.notes if known.code == "set-apart"]
-    assert [f"isolated: {unused} (" in text for text in noted] == [True] * bool(unused)
+    noted = [f"isolated: {unused} (" in text for text in texts_of(made, "set-apart")]
+    assert noted == [True] * bool(unused)
 
 
 BOUND, SHARED_CPUS = "OpenMP threads are bound to one CPU each", "share CPUs while others stay idle"

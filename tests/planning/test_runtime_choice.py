@@ -12,6 +12,7 @@ from ompbind.planning.runtimes import CONFLICT
 from ompbind.programs.command import Workload
 from ompbind.programs.libraries import LIBRARY_KINDS, DetectedLibrary, DetectionMethod, Library
 from tests.machines import Shape, make_machine
+from tests.planning.test_planner import texts_of
 
 DUAL = make_machine(Shape(packages=2, cores=4, smt=2))
 NAMES = ("OMP_PLACES", "OMP_PROC_BIND", "KMP_AFFINITY")
@@ -53,10 +54,6 @@ def test_runtimes_whose_forked_children_would_crash_get_no_places_on_isolated_cp
         assert (plan.request.bind, len(plan.placements[0].places)) == (bind, places)
 
 
-def conflicts(plan):
-    return [note.text for note in plan.notes if note.code == CONFLICT]
-
-
 @pytest.mark.parametrize(("bind", "given", "expected"), [
     # the default is one place, with any runtime
     ("rank", ("app",), (ALL, "true", None)),
@@ -94,12 +91,12 @@ def test_the_binding_is_written_as_the_runtime_needs_it(bind, given, expected):
 ])  # fmt: skip
 def test_bindings_that_will_not_hold_are_warned_about(bind, given, words):
     plan = made(bind, *given)[1]
-    text = " ".join(conflicts(plan))
+    text = " ".join(texts_of(plan, CONFLICT))
     assert all(word in text for word in words)
     assert all(note.warning for note in plan.notes if note.code == CONFLICT)
     with pytest.raises(PlanError) as caught:
         make_plan(DUAL, plan.request.replace(strict=True))
-    assert caught.value.message == "; ".join(conflicts(plan))
+    assert caught.value.message == "; ".join(texts_of(plan, CONFLICT))
     assert "--strict" in caught.value.hint
 
 
@@ -112,7 +109,7 @@ def test_bindings_that_will_not_hold_are_warned_about(bind, given, words):
 ])  # fmt: skip
 def test_variables_that_override_the_plan_are_warned_about(bind, name, value, words):
     request = Request(ranks=2, bind=Bind(bind), user_variables=((name, value),))
-    texts = conflicts(make_plan(DUAL, request))
+    texts = texts_of(make_plan(DUAL, request), CONFLICT)
     assert len(texts) == bool(words)
     assert all(words in text and f"{name}={value}" in text for text in texts)
     if words:
@@ -136,7 +133,7 @@ def test_a_plan_says_which_runtime_and_bindings_that_hold_have_no_warning(bind, 
     (note,) = (note for note in plan.notes if note.code == "omp-runtime")
     assert words in note.text
     assert not note.warning
-    assert conflicts(plan) == []
+    assert texts_of(plan, CONFLICT) == []
     make_plan(DUAL, plan.request.replace(strict=True))
 
 
@@ -144,5 +141,5 @@ def test_mkl_starts_one_thread_per_core_and_a_wrong_omp_runtime_is_warned_about(
     request = Request(ranks=1, smt="all", workload=workload("python", "available gomp"))
     (note,) = (note for note in make_plan(DUAL, request).notes if note.code == "mkl-dynamic")
     assert "will start at most 8 of 16 threads" in note.text
-    (text,) = conflicts(made("exact", "app", "needed iomp", runtime="gomp")[1])
+    (text,) = texts_of(made("exact", "app", "needed iomp", runtime="gomp")[1], CONFLICT)
     assert "--omp-runtime is gomp, but libiomp5 will be loaded (needed by app)" in text

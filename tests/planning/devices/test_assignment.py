@@ -9,6 +9,7 @@ from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.metrics import measure_plan
 from tests.machines import Shape, make_machine, with_distances
 from tests.planning.test_planner import plan_on as plan
+from tests.planning.test_planner import texts_of
 
 GPU, NIC = (DeviceKind.GPU,), (DeviceKind.NIC,)
 BOTH = (*GPU, *NIC)
@@ -41,10 +42,6 @@ FOUR = make_gpus("12-15", "8-11", "0-3", "4-7")
 def rows(made):
     """The devices and the CPUs of each rank, as "gpu:0 0-3; gpu:1,gpu:2 4-7"."""
     return "; ".join(f"{','.join(map(str, p.devices))} {p.cpuset}" for p in made.placements)
-
-
-def notes(made, code):
-    return [note.text for note in made.notes if note.code == code]
 
 
 EACH = "gpu:0 12-15; gpu:1 8-11; gpu:2 0-3; gpu:3 4-7"
@@ -101,40 +98,49 @@ def test_too_few_cores_near_a_device_widen_to_the_package_and_a_note_names_the_r
     made = plan(machine_with(device("01:00.0", "4-7")), ranks=5, devices=GPU, share_devices=True)
     assert rows(made) == "gpu:0 0-1; gpu:0 2-3; gpu:0 4-5; gpu:0 6; gpu:0 7"
     text = "ranks 0-1 have CPUs 0-3, not near gpu:0 (CPUs 4-7,20-23): too few usable cores are near"
-    assert notes(made, "device-distance") == [text]
+    assert texts_of(made, "device-distance") == [text]
 
 
-@pytest.mark.parametrize(("allowed", "expected"), [
-    ("0-3,8-15", "gpu:0 12-15; gpu:1 8-11; gpu:2 0-1; gpu:3 2-3"),  # gpu:3 is near 4-7
-    ("8-15,24-31", "gpu:0 12-13; gpu:1 8-9; gpu:2 10-11; gpu:3 14-15"),
+RING = ((10, 32, 20, 12), (32, 10, 12, 20), (20, 12, 10, 32), (12, 20, 32, 10))
+
+
+@pytest.mark.parametrize(("distances", "allowed", "options", "expected", "last"), [
+    (DISTANCES, "0-3,8-15", {"ranks": 4, "devices": GPU},
+     "gpu:0 12-15; gpu:1 8-11; gpu:2 0-1; gpu:3 2-3", "gpu:3 (CPUs 4-7,20-23): rank 3 has CPUs 2-3"),
+    (DISTANCES, "8-15,24-31", {"ranks": 4, "devices": GPU},  # gpu:2 is not near either
+     "gpu:0 12-13; gpu:1 8-9; gpu:2 10-11; gpu:3 14-15", "gpu:3 (CPUs 4-7,20-23): rank 3 has CPUs 14-15"),
+    (RING, "4-15", {"near": ("gpu:2",)}, " 12-15", "gpu:2 (CPUs 0-3,16-19): CPUs 12-15 are the nearest"),
 ])  # fmt: skip
-def test_nearest_node_if_no_near_cpu_is_allowed(allowed, expected):
-    machine = with_distances(machine_with(*FOUR, allowed=CpuSet.from_list(allowed)), DISTANCES)
-    made = plan(machine, ranks=4, devices=GPU)
+def test_nearest_node_if_no_near_cpu_is_allowed(distances, allowed, options, expected, last):
+    machine = with_distances(machine_with(*FOUR, allowed=CpuSet.from_list(allowed)), distances)
+    made = plan(machine, **options)
+    texts = texts_of(made, "device-far")
     assert rows(made) == expected
-    assert {note.code for note in made.notes if note.warning} == {"device-far"}
-    with pytest.raises(PlanError, match="no allowed CPU is near gpu:3|near gpu:2 and gpu:3"):
-        plan(machine, ranks=4, devices=GPU, strict=True)
+    assert texts[-1] == f"no allowed CPU is near {last}"
+    assert [note.text for note in made.notes if note.warning] == texts
+    with pytest.raises(PlanError) as caught:
+        plan(machine, **options, strict=True)
+    assert caught.value.message == "; ".join(texts)
 
 
 def test_idle_cores_and_devices_are_named_once():
     options = {"ranks": 2, "devices": GPU, "devices_per_rank": 1}
     made = plan(machine_with(*FOUR), **options)
-    (text,) = notes(made, "devices-idle")
+    (text,) = texts_of(made, "devices-idle")
     assert text.startswith("8 cores idle (CPUs 0-7,16-23): near no device of a rank; --devices none")
-    assert not notes(made, "idle")
+    assert not texts_of(made, "idle")
     made = plan(machine_with(*FOUR), cores=1, **options)
-    (far,), (near,) = notes(made, "devices-idle"), notes(made, "idle")
+    (far,), (near,) = texts_of(made, "devices-idle"), texts_of(made, "idle")
     assert far == "8 cores idle (CPUs 0-7,16-23): near no device of a rank", "-c 1 decides the cores"
     assert near.startswith("6 cores idle (CPUs 9-11,13-15,")
     isolated = machine_with(*FOUR).replace(isolated=CpuSet.from_list("0-3,16-19"))
-    assert notes(plan(isolated, **options), "devices-idle")[0].startswith("4 cores idle (CPUs 4-7,20-23)")
+    assert texts_of(plan(isolated, **options), "devices-idle")[0].startswith("4 cores idle (CPUs 4-7,20-23)")
     # devices have not decided the CPUs
     outside = {"ranks": 1, "outside_ranks": 3, "local_ranks": (0,), "strategy": "compact", "threads": 1}
     for others in ({"mask": "0-1|8-11"}, outside):
         made = plan(machine_with(*FOUR), **{**options, **others})
-        assert notes(made, "idle")
-        assert not notes(made, "devices-idle")
+        assert texts_of(made, "idle")
+        assert not texts_of(made, "devices-idle")
 
 
 @pytest.mark.parametrize(("options", "rank", "far"), [
@@ -194,17 +200,6 @@ def test_near_names_a_device_and_keeps_devices_of_ranks(word):
     assert rows(plan(machine, ranks=2, near=(word,))) == " 0-1;  2-3"
 
 
-def test_near_takes_the_nearest_node_and_says_so():
-    distances = ((10, 32, 20, 12), (32, 10, 12, 20), (20, 12, 10, 32), (12, 20, 32, 10))
-    machine = with_distances(machine_with(*FOUR, allowed=CpuSet.from_list("4-15")), distances)
-    made = plan(machine, ranks=1, near=("gpu:2",))
-    assert rows(made) == " 12-15"
-    (text,) = notes(made, "device-far")
-    assert "no allowed CPU is near gpu:2 (CPUs 0-3,16-19): CPUs 12-15 are the nearest" in text
-    with pytest.raises(PlanError, match="no allowed CPU is near gpu:2"):
-        plan(machine, ranks=1, near=("gpu:2",), strict=True)
-
-
 def test_near_names_one_device_with_known_cpus_of_any_kind():
     display = device("01:00.0", "4-7", DeviceKind.DISPLAY, names=("card0",))
     assert rows(plan(machine_with(display), near=("card0",))) == " 4-7"
@@ -219,10 +214,10 @@ def test_near_names_one_device_with_known_cpus_of_any_kind():
 
 def test_auto_without_devices_says_why():
     made = plan(machine_with(*NICS), ranks=2, devices="auto")
-    assert "no GPU is visible" in notes(made, "devices-none")[0]
+    assert "no GPU is visible" in texts_of(made, "devices-none")[0]
     assert not any(note.warning for note in made.notes)
     made = plan(machine_with(*FOUR), ranks=5, devices="auto")
-    assert "4 GPUs are visible, but 5 ranks would need 5 GPUs" in notes(made, "devices-none")[0]
+    assert "4 GPUs are visible, but 5 ranks would need 5 GPUs" in texts_of(made, "devices-none")[0]
     assert [note.code for note in made.notes if note.warning] == ["devices-none"]
 
 
@@ -233,7 +228,7 @@ def test_too_few_devices_say_which_are_not_visible_and_why():
     visible = find_visible_devices(machine.devices, {"CUDA_VISIBLE_DEVICES": "2,7,0"})
     with pytest.raises(PlanError) as caught:
         plan(machine, ranks=2, devices=GPU, visible=visible)
-    (noted,) = notes(plan(machine, ranks=2, devices="auto", visible=visible), "devices-none")
+    (noted,) = texts_of(plan(machine, ranks=2, devices="auto", visible=visible), "devices-none")
     why = " (CUDA_VISIBLE_DEVICES=2,7,0: CUDA ignores '7,0'"
     for text, start in ((str(caught.value), "but 1 is visible"), (noted, "1 GPU is visible")):
         assert start + why in text
