@@ -45,13 +45,6 @@ def remark(gpus, env=()):
     return " ".join(find_visible_devices(gpus, dict(env)).remarks)
 
 
-def test_words_of_nvidia_gpus_are_uuids_where_they_are_known_else_the_words_that_were_inherited():
-    known, unknown = make_nvidia_gpus(), make_nvidia_gpus(with_uuids=False)
-    assert words(known, {CUDA: "3,1"}) == {CUDA: {3: UUIDS[3], 1: UUIDS[1]}}
-    assert words(unknown, {CUDA: "3,1"}) == {CUDA: {3: "3", 1: "1"}}
-    assert words(unknown) == {CUDA: {n: str(n) for n in range(4)}}
-
-
 def test_an_index_of_cuda_names_a_gpu_only_if_the_order_is_known():
     assert visible(MIXED, {CUDA: "1", **PCI_ORDER}) == [1]
     assert visible(MIXED, {CUDA: "1"}) == []
@@ -194,7 +187,9 @@ def one_each(devices):
 
 @pytest.mark.parametrize(("gpus", "env", "name", "expected"), [
     (make_nvidia_gpus(2), {}, CUDA, UUIDS[:2]), (make_amd_gpus(2), {ROCR: "1,0"}, ROCR, ROCM_UUIDS[:2]),
+    (make_nvidia_gpus(2), {CUDA: "1,0"}, CUDA, UUIDS[:2]),
     (make_nvidia_gpus(2, with_uuids=False), {CUDA: "1,0"}, CUDA, ("0", "1")),
+    (make_nvidia_gpus(2, with_uuids=False), {}, CUDA, ("0", "1")),
     (make_amd_gpus(2), {ROCR: "1,0", HIP: "0,1"}, HIP, ("1", "0")),
     (make_amd_gpus(2), {CUDA: "1,0"}, CUDA, ("0", "1")),
     (make_intel_gpus(2), {ZE: "0.0,1.0,1.1"}, ZE, ("0.0", "1.0,1.1")),
