@@ -59,10 +59,6 @@ def load(used_s, idle="2"):
     return here(others=OthersLoad(cpus=CPUS("0-7"), span_s=1.0, used_s=used_s), idle=CPUS(idle))
 
 
-def enclosed(cpus, rank=3):
-    return rank, CPUS(cpus)
-
-
 def library(path, method=DetectionMethod.AVAILABLE, origin="torch", version=None):
     return DetectedLibrary(library=name_library(path).replace(version=version), method=method, origin=origin)
 
@@ -119,7 +115,7 @@ TABLE = [
     ("cpus", NOTE, "4 of 8 online CPUs allowed (0-3): limited by the inherited", here(allowed="0-3")),
     ("cpus", NOTE, "limited by the cpuset of the cgroup", here(allowed="0-3", cpuset=CPUS("0-3"))),
     ("cpus", ERROR, "1 of 8 online CPUs allowed (5)", here(allowed="5")),
-    ("cpus", NOTE, "limited by the enclosing run (rank 3)", here(allowed="5", enclosing=enclosed("5"))),
+    ("cpus", NOTE, "limited by the enclosing run (rank 3)", here(allowed="5", enclosing=(3, CPUS("5")))),
     ("cores", NOTE, "2 cores only partly allowed: not CPUs 4-5", here(SMT, allowed="0-3,6-7")),
     ("offline", NOTE, "CPUs 8-9 present but offline", plain(offline=CPUS("8-9"))),
     ("offline", OK, "SMT is off", kernel(PLAIN.replace(offline=CPUS("8-9")), smt="off")),
@@ -143,7 +139,7 @@ TABLE = [
     ("runs", OK, "none on these CPUs", here(runs=(RUN.replace(claimed=CPUS("9-12")),))),
     ("runs", NOTE, "other (pid 77) uses CPUs 6-7", here(runs=(RUN,))),
     ("variables", OK, "none that would", here()),
-    ("variables", OK, "set for rank 1", here(env={"OMP_PLACES": "{0}"}, enclosing=enclosed("0", 1))),
+    ("variables", OK, "set for rank 1", here(env={"OMP_PLACES": "{0}"}, enclosing=(1, CPUS("0")))),
     ("variables", NOTE, "is '{0}'", here(env={"OMPBIND_RANK": "1", "OMP_PLACES": "{0}"})),
     ("variables", ERROR, "is 'active'", here(PLAIN.replace(quota=2.0), env={"OMP_WAIT_POLICY": "active"})),
     ("options", OK, "is '3': an option", here(env={"OMPBIND_RANKS": "3"}, options=("OMPBIND_RANKS",))),

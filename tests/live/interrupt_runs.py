@@ -15,14 +15,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import ompbind.bench
-from ompbind.bench.records import Candidate, Kind, Metric
-from ompbind.bench.run_candidate import CandidateStart, MeasuringSettings, catch_interrupts, run_candidate
-from ompbind.commands.environment import RunSpec
-from ompbind.commands.rank_command import RankCommand, make_commands
+from ompbind.bench.plan_candidates import make_starts
+from ompbind.bench.records import Metric
+from ompbind.bench.run_candidate import MeasuringSettings, catch_interrupts, run_candidate
+from ompbind.bench.verb import make_bench_settings
+from ompbind.cli.main import load_verb
 from ompbind.machine.read import read_machine
 from ompbind.planning.planner import make_plan
-from ompbind.planning.request import Request, Sharing
-from tests.live.conftest import RUNTIME_DIR, clean_environment
+from tests.live.conftest import RUNTIME_DIR
 
 TRACED = (os.path.dirname(ompbind.bench.__file__), tempfile.__file__, sys.modules["contextlib"].__file__)
 
@@ -34,13 +34,10 @@ def make_settings(**changes):
 
 def make_start(*argv, ranks=1, bound=True):
     """A candidate that runs a command: ompbind's default plan, or without ompbind."""
-    spec = RunSpec(argv=argv, run_id=make_settings().run_id, base=clean_environment())
-    plan = make_plan(read_machine(), Request(ranks=ranks, sharing=Sharing.SHARE), ()) if bound else None
-    unbound = [RankCommand(rank=rank, argv=argv, env=spec.base, cpus=None) for rank in range(ranks)]
-    kind = Kind.DEFAULT if bound else Kind.UNBOUND
-    candidate = Candidate(name=kind, kind=kind, ranks=ranks)
-    commands = make_commands(plan, spec) if plan else unbound
-    return CandidateStart(candidate=candidate, plan=plan, spec=spec, commands=commands)
+    words = ["-n", str(ranks), "--run-id", make_settings().run_id, "--", *argv]
+    settings = make_bench_settings(load_verb("bench").make_context("bench", words))
+    starts, _ = make_starts(settings, read_machine(), make_plan)
+    return starts[bound]
 
 
 def run_once(start, at):

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.live.conftest import OMPBIND, required, run_program
+from tests.live.conftest import OMPBIND, one_line, required, run_program
 from tests.packaging.scripts import ROOT
 
 PAGE = (ROOT / "docs/comparison.md").read_text()
@@ -40,10 +40,8 @@ def test_the_verified_run_of_the_readme():
     shown = re.search(r"^\$ ompbind run (.*)\n((?:.+\n)+?)```", readme, re.MULTILINE)
     done = run_program("sh", "-c", f"ompbind run {shown[1]} 2>&1")
     assert done.returncode == 0
-    assert sorted(without_numbers(done.stdout)) == sorted(without_numbers(shown[2]))
-
-
-def without_numbers(text):
-    """Return the words of a text, without numbers of seconds and samples, and the load of others."""
-    text = " ".join(text.split())
-    return re.sub(r"[\d.]+ of [\d.]+ s, \d+ samples?|; other processes used .* ran\b", "", text).split()
+    numbers = r"[\d.]+ of [\d.]+ s, \d+ samples?|; other processes used .* ran\b"  # and the load of others
+    found, expected = (
+        sorted(re.sub(numbers, "", one_line(text)).split()) for text in (done.stdout, shown[2])
+    )
+    assert found == expected
