@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.bench.metrics import NAME_WIDTH, make_metrics, read_pattern, read_values
-from ompbind.bench.records import Metric
 from ompbind.errors import MeasurementError, PositionError
 from ompbind.execution.readiness import BLOCK_BYTES
 
@@ -27,12 +26,6 @@ def read_wrong(directory, pattern=RATE, **options):
     with pytest.raises(MeasurementError) as raised:
         read(directory, pattern, **options)
     return raised.value.message
-
-
-def test_equal_names_get_numbers_and_without_patterns_the_metric_is_the_wall_time():
-    names = [metric.name for metric in make_metrics(("time: (1)", "time=(2)", "time (3)"))]
-    assert names == ["time", "time 2", "time 3"]
-    assert make_metrics(()) == (Metric(),)
 
 
 @given(st.lists(st.text(max_size=40), min_size=1, max_size=4))
@@ -85,8 +78,9 @@ def test_values_of_ranks_are_combined_and_standard_error_counts_if_standard_outp
     write(tmp_path, "tokens/s: 1\n", "nothing\n", errors=("tokens/s: 5\n", "tokens/s: 7\n"))
     assert (read(tmp_path, ranks=2, higher=True), read(tmp_path, ranks=2)) == (8.0, 7.0)
     write(tmp_path, "time 3\nlatency 5\n", errors=("memory 7\n",))
-    metrics = make_metrics((r"latency (\d+)", r"memory (\d+)", r"time (\d+)"))
-    assert read_values(metrics, str(tmp_path), ["0"]) == (5.0, 7.0, 3.0)
+    metrics = make_metrics((r"latency (\d+)", r"memory (\d+)", r"time (\d+)", r"time=(\d+)"))
+    assert [metric.name for metric in metrics] == ["latency", "memory", "time", "time 2"]
+    assert read_values(metrics[:3], str(tmp_path), ["0"]) == (5.0, 7.0, 3.0)
 
 
 def test_an_error_names_the_pattern_the_rank_and_its_last_lines(tmp_path):

@@ -230,14 +230,6 @@ def test_a_file_of_something_else_and_a_damaged_line_are_refused_untouched(path,
             read_results(path)
 
 
-def test_two_sessions_cannot_use_a_file_at_once(path, monkeypatch):
-    monkeypatch.setattr("ompbind.bench.results.LOCK_TIMEOUT_S", 0.05)
-    results, _ = open_results(path, make_session(), any_seed=True)
-    assert "another session" in read_error(path)
-    results.close()
-    assert run_with_file(path).ended
-
-
 def test_paths_that_cannot_be_written_are_refused_and_a_link_is_followed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     os.mkfifo("a.fifo")
@@ -248,7 +240,7 @@ def test_paths_that_cannot_be_written_are_refused_and_a_link_is_followed(tmp_pat
     assert run_with_file("link") == read_results("a.jsonl")
 
 
-def test_a_full_disk_leaves_complete_lines(path):
+def test_a_full_disk_leaves_complete_lines_and_two_sessions_cannot_use_a_file(path, monkeypatch):
     """A limit on the size of files stands for a full disk: a write stops in a line; SIGXFSZ is ignored."""
     results, session = open_results(path, make_session(), any_seed=True)
     size = os.path.getsize(path)
@@ -262,7 +254,10 @@ def test_a_full_disk_leaves_complete_lines(path):
     assert os.path.getsize(path) == size
     results.append({"event": results_.ENDED, "reason": "a disk that was full"})
     assert read_results(path).ended == "a disk that was full"
+    monkeypatch.setattr("ompbind.bench.results.LOCK_TIMEOUT_S", 0.05)
+    assert "another session" in read_error(path)
     results.close()
+    assert run_with_file(path).ended
 
 
 A_RUN = {"candidate": "a", "number": 0, "round": 1, "started": 1}

@@ -55,10 +55,6 @@ def may(machine=PLAIN, container="", **changes):
     return here(machine, kernel=facts.KernelFacts(container=container), **words)
 
 
-def load(used_s, idle="2"):
-    return here(others=OthersLoad(cpus=CPUS("0-7"), span_s=1.0, used_s=used_s), idle=CPUS(idle))
-
-
 def library(path, method=DetectionMethod.AVAILABLE, origin="torch", version=None):
     return DetectedLibrary(library=name_library(path).replace(version=version), method=method, origin=origin)
 
@@ -75,11 +71,6 @@ def command(*libraries, site="", program="/bin/app", opaque=False, preloadable=(
 
 def package(name, version=(), **changes):
     return command(packages={name: version}, **changes)
-
-
-def memory(*shares):
-    nodes = tuple((i, share / 100) for i, share in enumerate(shares))
-    return here(memory=nodes if len(nodes) > 1 else ((None, shares[0] / 100),))
 
 
 def gpus(*cpus, machine=NODES, allowed=None, hypervisor="", **changes):
@@ -122,7 +113,8 @@ TABLE = [
     ("set-apart", NOTE, "CPUs 6-7: isolated", plain(isolated=CPUS("6-7"))),
     ("smt", OK, "8 hardware threads per core: ranks use 4", here(make_machine(Shape(smt=8)))),
     ("quota", NOTE, "the cgroup limits CPU time to 2.5 of 8 allowed CPUs", plain(quota=2.5)),
-    ("load", NOTE, "other processes used 88 % of CPUs 0-7 in 1.0 s", load(7.04)),
+    ("load", NOTE, "other processes used 88 % of CPUs 0-7 in 1.0 s",
+     here(others=OthersLoad(cpus=CPUS("0-7"), span_s=1.0, used_s=7.04), idle=CPUS("2"))),
     ("bind-call", ERROR, "is refused", may(may_bind="refused")),
     ("devices", NOTE, "near CPUs 4-7 on NUMA node 1, but only CPUs 0-3", gpus("0-3", "4-7", allowed="0-3")),
     ("devices", NOTE, "gpu:0, gpu:1: the firmware does not report a NUMA node", gpus("", "")),
@@ -178,7 +170,7 @@ TABLE = [
     ("memory-call", NOTE, "in this container", may(NODES, container="Docker", may_place_memory="refused")),
     ("numa-balancing", OK, "only one node", kernel(numa_balancing=1)),
     ("numa-balancing", NOTE, "on", kernel(NODES, numa_balancing=1)),
-    ("memory", NOTE, "only 2 % of the memory of NUMA node 1", memory(50, 2)),
+    ("memory", NOTE, "only 2 % of the memory of NUMA node 1", here(memory=((0, 0.5), (1, 0.02)))),
     ("kernel", NOTE, "5.14.0", kernel(release="5.14.0")),
     ("versions", OK, "CPython 3.11", here(report=(("Python", "CPython 3.11"),))),
     ("container", OK, "Docker, with 1 NUMA node", kernel(container="Docker")),

@@ -87,20 +87,6 @@ def test_a_report_of_a_fault_has_versions_variables_and_files_without_secrets():
     assert "hidden" not in str(found)
 
 
-@pytest.fixture
-def environment(tmp_path):
-    """A directory that looks like a virtual environment; its Python cannot run."""
-    site = tmp_path / "lib/python3.12/site-packages"
-    for name in ("torch/lib", "duckdb", "onnxruntime", "vllm", "torch-2.13.0+cpu.dist-info",
-                 "torchvision-1.9.0.dist-info", "duckdb-x.dist-info"):  # fmt: skip
-        (site / name).mkdir(parents=True)
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/python3.12").write_bytes(make_elf(["libc.so.6"]))
-    (tmp_path / "bin/python3.12").chmod(0o755)
-    (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\n")
-    return tmp_path
-
-
 def describe(argv, env=()):
     env = dict(env)
     return read.read_command_facts(argv, env, read.read_commands_workload(argv, env))
@@ -112,20 +98,32 @@ def write_script(path, text, mode=0o755):
     return str(path)
 
 
-@pytest.mark.parametrize(("words", "isolated"), rows("""
+ISOLATED = """
     -I serve.py   | yes
     -E            | yes
     -u -I x.py    | yes
     x.py -I       |
     -m pkg -E     |
     -WError x.py  |
-"""))  # fmt: skip
-def test_a_command_of_a_python(environment, words, isolated):
-    command = describe((str(environment / "bin/python3.12"), *words.split()))
-    assert command.packages == {"duckdb": (), "onnxruntime": (), "torch": (2, 13), "vllm": ()}
-    assert (command.isolated, command.error) == (bool(isolated), "")
-    assert command.python is not None
-    script = describe((write_script(environment / "tool", f"#!{environment}/bin/python3.12\n"), "-E"))
+"""
+
+
+def test_a_command_of_a_python(tmp_path):
+    """The directory looks like a virtual environment; its Python cannot run."""
+    site, python = tmp_path / "lib/python3.12/site-packages", tmp_path / "bin/python3.12"
+    for name in ("torch/lib", "duckdb", "onnxruntime", "vllm", "torch-2.13.0+cpu.dist-info",
+                 "torchvision-1.9.0.dist-info", "duckdb-x.dist-info"):  # fmt: skip
+        (site / name).mkdir(parents=True)
+    python.parent.mkdir()
+    python.write_bytes(make_elf(["libc.so.6"]))
+    python.chmod(0o755)
+    (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    for words, isolated in rows(ISOLATED):
+        command = describe((str(python), *words.split()))
+        assert command.packages == {"duckdb": (), "onnxruntime": (), "torch": (2, 13), "vllm": ()}
+        assert (command.isolated, command.error) == (bool(isolated), ""), words
+        assert command.python is not None
+    script = describe((write_script(tmp_path / "tool", f"#!{python}\n"), "-E"))
     assert script.python is not None
     assert not script.isolated, "its options are those of the script"
 
