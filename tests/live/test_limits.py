@@ -47,7 +47,6 @@ all signals ignored           | env --ignore-signal
 ignored hang-ups              | nohup
 low priority                  | nice -n 19
 files: 16                     | prlimit --nofile=16:16
-files: 64                     | prlimit --nofile=64:64
 """
 """Commands that start ompbind."""
 QUICK = ("all", "locale", "SIGCHLD", "little", "files: 16")
@@ -112,10 +111,8 @@ def test_a_deleted_working_directory(scene, runtime_dir):
 def test_few_open_files(scene, limits):
     """Ranks have the original limits, also if ompbind raises its own, and inherit no file of ompbind."""
     script = "echo $(ulimit -Sn):$(ulimit -Hn) $(ls /proc/self/fd)"  # 3 is the directory that ls reads
-    command = scene.command("sh", "-c", script)
-    code, messages, stdout = scene.run(
-        "-n", "64", "--share", *command, before=("prlimit", f"--nofile={limits}")
-    )
+    words = ("-n", "64", "--share", *scene.command("sh", "-c", script))
+    code, messages, stdout = scene.run(*words, before=("prlimit", f"--nofile={limits}"))
     assert (code, messages, stdout) == (0, "", f"{limits} 0 1 2 3\n" * 64)
 
 

@@ -48,10 +48,9 @@ def make_plan(*nodes, mode=MemoryMode.BIND, strict=False):
 
 
 @SINGLE
-@pytest.mark.parametrize(
-    ("verb", "mode", "expected"),
-    [("run", "bind", "bind"), ("run", "interleave", "interleave"), ("exec", "preferred", "prefer")],
-)
+@pytest.mark.parametrize(("verb", "mode", "expected"), [
+    ("run", "bind", "bind"), ("run", "interleave", "interleave"), ("exec", "preferred", "prefer"),
+])  # fmt: skip
 def test_the_memory_of_a_rank_has_its_policy(ompbind, verb, mode, expected):
     done = ompbind(verb, "--strict", "--", *SHOW, env={"OMPBIND_MEMORY": mode})
     assert policy_of(done) == f"{expected}:{NODE}"
@@ -102,10 +101,9 @@ def filtered(error, call):
 
 
 @FILTERED
-@pytest.mark.parametrize(
-    ("verb", "error", "why"),
-    [("run", errno.EPERM, "Operation not permitted"), ("exec", errno.ENOSYS, "Function not implemented")],
-)
+@pytest.mark.parametrize(("verb", "error", "why"), [
+    ("run", errno.EPERM, "Operation not permitted"), ("exec", errno.ENOSYS, "Function not implemented"),
+])  # fmt: skip
 def test_if_policies_are_forbidden_ranks_start_without(ompbind, verb, error, why):
     before = filtered(error, "238")
     done = ompbind(verb, "--memory", "bind", "--", *SHOW, before=before)
@@ -120,13 +118,10 @@ def test_if_policies_are_forbidden_ranks_start_without(ompbind, verb, error, why
 
 
 @SINGLE
-@pytest.mark.parametrize(
-    ("nodes", "message"),
-    [
-        ((NODE, NODE + 1), "the kernel allows only"),
-        ((NODE + 1,), f"memory of NUMA node {NODE + 1} is not available"),
-    ],
-)
+@pytest.mark.parametrize(("nodes", "message"), [
+    ((NODE, NODE + 1), "the kernel allows only"),
+    ((NODE + 1,), f"memory of NUMA node {NODE + 1} is not available"),
+])  # fmt: skip
 def test_a_policy_that_cannot_be_set_is_a_warning(nodes, message):
     before, policy = read_policy(), MemoryPolicy(mode=MemoryMode.BIND, nodes=nodes, main_node=nodes[0])
     found, why = try_policy(policy)
@@ -139,43 +134,28 @@ def test_a_policy_that_cannot_be_set_is_a_warning(nodes, message):
         pass
 
 
-@SINGLE
-def test_what_the_kernel_supports_is_a_fact_of_the_machine():
-    before, machine = read_policy(), package.read_machine()
-    found = read_policy_support(machine, MemoryMode.BIND)
-    assert (found.refused_policies, found.prefers_one_node, read_policy()) == ((), False, before)
-
-
-@SINGLE
-@pytest.mark.parametrize("mode", [MemoryMode.BIND, MemoryMode.PREFERRED, MemoryMode.INTERLEAVE])
-def test_the_previous_policy_is_restored(mode):
-    first = read_policy()
-    outer = MemoryPolicy(mode=mode, nodes=(NODE,), main_node=NODE)
-    with temporary_policy(outer):
-        outer_policy = read_policy()
-        assert outer_policy.mode == outer.kernel_mode
-        with temporary_policy(outer.replace(mode=MemoryMode.BIND)):
-            assert read_policy().mode == 2
-        assert read_policy() == outer_policy
-    assert read_policy() == first
-    restore_policy(None)
-    assert read_policy().mode == 0
-
-
 def spawned_policy():
     return policy_of(subprocess.run(SHOW, capture_output=True, text=True, timeout=60))
 
 
 @SINGLE
-def test_workers_of_python_programs_have_the_policy():
-    before = read_policy()
-    with package.placed(make_plan(strict=True), 0):
-        assert spawned_policy() == f"bind:{NODE}"
-    assert read_policy() == before
-    assert spawned_policy() == "default"
-    with pytest.raises(ZeroDivisionError), package.placed(make_plan(), 0):
-        raise ZeroDivisionError
-    assert read_policy() == before
+@pytest.mark.parametrize("mode", [MemoryMode.BIND, MemoryMode.PREFERRED, MemoryMode.INTERLEAVE])
+def test_workers_of_python_programs_have_the_policy_and_the_previous_one_is_restored(mode):
+    first = read_policy()
+    outer = MemoryPolicy(mode=mode, nodes=(NODE,), main_node=NODE)
+    with temporary_policy(outer):
+        before = read_policy()
+        assert before.mode == outer.kernel_mode
+        with package.placed(make_plan(strict=True), 0):
+            assert spawned_policy() == f"bind:{NODE}"
+        assert read_policy() == before
+        with pytest.raises(ZeroDivisionError), package.placed(make_plan(), 0):
+            raise ZeroDivisionError
+        assert read_policy() == before
+    assert (read_policy(), spawned_policy()) == (first, "default")
+    restore_policy(None)
+    assert read_policy().mode == 0
+    assert not read_policy_support(package.read_machine(), mode).prefers_one_node
 
 
 @SINGLE

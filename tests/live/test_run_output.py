@@ -38,15 +38,6 @@ def remove_prefixes(out, rank):
     return b"".join(line[len(prefix) :] + b"\n" for line in out.split(b"\n") if line.startswith(prefix))
 
 
-def test_tags(ompbind):
-    done = ompbind(*RANKS, *TAG, *shell(BOTH))
-    assert done.returncode == 0
-    assert sorted(done.stdout.splitlines()) == ["[0] half", "[0] out 0", "[1] half", "[1] out 1"]
-    assert sorted(done.stderr.splitlines()) == ["[0] err 0", "[1] err 1"]
-    timed = ompbind(*RANKS, *TAG, "--timestamps", "--", "echo", "a").stdout
-    assert re.fullmatch(r"(\[[01]\] \d\d:\d\d:\d\d\.\d{3} a\n){2}", timed)
-
-
 @pytest.mark.parametrize("tagged", [False, True])
 def test_log_files(ompbind, tmp_path, tagged):
     args = (*RANKS, "--log-dir", str(tmp_path / "a/b"), *(("--output", "tag,files") if tagged else ()))
@@ -151,11 +142,14 @@ def test_no_line_is_torn_when_all_output_and_messages_go_to_one_file(start, tmp_
     assert b"exited with code 1" in message
 
 
-def test_many_ranks(ompbind):
+def test_tags_of_many_ranks_and_timestamps(ompbind):
     script = "printf 'a\\nb'; echo c >&2"
     done = ompbind("run", "-q", "--share", "-n", "200", *TAG, *shell(script))
+    assert done.returncode == 0
     assert Counter(done.stdout.splitlines()) == Counter(f"[{n}] {text}" for n in range(200) for text in "ab")
     assert Counter(done.stderr.splitlines()) == Counter(f"[{n}] c" for n in range(200))
+    timed = ompbind(*RANKS, *TAG, "--timestamps", "--", "echo", "a").stdout
+    assert re.fullmatch(r"(\[[01]\] \d\d:\d\d:\d\d\.\d{3} a\n){2}", timed)
 
 
 def test_a_slow_reader_slows_ranks_down_instead_of_filling_memory(start):

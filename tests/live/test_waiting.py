@@ -1,6 +1,5 @@
 """Runs that wait until CPUs are free: processes that wait, get CPUs, and are killed meanwhile."""
 
-import fcntl
 import json
 import os
 import signal
@@ -15,7 +14,7 @@ from ompbind.cpuset import named
 from ompbind.errors import MaskError, PlanError
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.request import Request, Sharing
-from ompbind.registry.claims import WAITING_SUFFIX, try_lock
+from ompbind.registry.claims import WAITING_SUFFIX
 from ompbind.registry.registry import make_run_identity, read_claim_list
 from tests.live.conftest import one_line, two_cpus, wait_until
 from tests.live.other_user import become_nobody, finish, fork_with_pipe
@@ -110,13 +109,6 @@ def test_a_run_that_avoids_others_waits_only_if_it_must(waiters):
     assert waiters.get("beside") == "6-7"
     waiters.end("holder")
     assert waiters.get("waits") == "0-1"
-
-
-def test_a_run_that_waits_locks_nothing(waiters, claims):
-    waiters.add("holder", asks("0")).add("waits", asks("0"))
-    handle = os.open(claims, os.O_RDONLY)
-    wait_until(lambda: try_lock(handle, fcntl.LOCK_EX), "the directory is not locked")
-    os.close(handle)
 
 
 def test_what_no_other_run_causes_is_an_error_at_once(waiters):
