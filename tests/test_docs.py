@@ -17,6 +17,7 @@ from ompbind.cli.main import load_verb
 from ompbind.cli.plan import FORMATS
 from ompbind.compat.frameworks import FRAMEWORKS
 from ompbind.errors import MaskError
+from ompbind.launchers.allocation import BATCH_SYSTEMS
 from ompbind.launchers.launchers import LAUNCHERS
 from ompbind.openmp.variables import LIBUV_VARIABLE, THREAD_COUNTS
 from ompbind.planning.strategies import STRATEGIES
@@ -155,11 +156,12 @@ def test_every_note_code_and_every_variable_of_a_rank_is_documented():
     formats = (ROOT / "docs/formats.md").read_text()
     codes = set(re.findall(r'code="([a-z-]+)"', source))
     assert len(codes) >= 8
-    assert not [name for name in {*codes, *THREAD_COUNTS} if f"`{name}`" not in formats]
+    missing = [name for name in {*codes, *THREAD_COUNTS} if f"`{name}`" not in formats]
+    assert not missing, "docs/formats.md lacks these"
     readers = (ROOT / "docs/runtimes.md").read_text().partition("\n## Other thread pools\n")[2]
     cells = [line.split(" | ")[0] for line in readers.splitlines() if line.startswith("| `")]
     listed = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
-    assert listed == {*THREAD_COUNTS, LIBUV_VARIABLE}
+    assert listed == {*THREAD_COUNTS, LIBUV_VARIABLE}, "docs/runtimes.md lists other variables"
 
 
 @pytest.mark.parametrize(("page", "names"), [
@@ -167,12 +169,22 @@ def test_every_note_code_and_every_variable_of_a_rank_is_documented():
     ("formats.md", [f"`{name}`" for name, row in FORMATS.items() if "export" in row.render.__module__]),
     ("launchers.md", [f"\n| {launcher.name}" for launcher in LAUNCHERS]),
     ("launchers.md", [f"`{name}`" for launcher in LAUNCHERS for name in launcher.needed]),
+    ("launchers.md", [f"\n| {system.name} |" for system in BATCH_SYSTEMS]),
     ("vllm-variables.md", [f"`{name}`" for name in FRAMEWORKS]),
 ])  # fmt: skip
 def test_every_row_of_a_table_is_documented(page, names):
     text = (ROOT / "docs" / page).read_text()
     assert names
     assert not [name for name in names if name not in text]
+
+
+def test_functions_of_the_flow_exist_in_the_order_of_the_page():
+    flow = (ROOT / "docs/development.md").read_text().partition("## make demo")[0]
+    lines, source = re.findall(r"^ {2,}(?:([\w/]+\.py) +)?(\w+) {2,}\S", flow, re.M), ""
+    assert len(lines) >= 30
+    for path, name in lines:
+        source = (ROOT / "ompbind" / path).read_text() if path else source
+        assert re.search(rf"^ *(def|class) {name}\b", source, re.M), (path, name)
 
 
 def test_paths_and_rooms_in_contributing_exist():

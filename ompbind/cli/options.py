@@ -66,9 +66,9 @@ def _complete_sources(text: str) -> Sequence[str]:
 
 
 def _list_sources() -> str:
-    from ompbind.machine.read.sources import LABELS  # noqa: PLC0415 - door: topology sources
+    from ompbind.machine.read.sources import list_sources  # noqa: PLC0415 - door: topology sources
 
-    return LABELS
+    return list_sources()
 
 
 def _read_cores(text: str) -> int:

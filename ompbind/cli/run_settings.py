@@ -7,7 +7,7 @@ import time
 from ompbind.cli.checks import TERMINAL, TERMINAL_HINT, reads_terminal
 from ompbind.cli.console import print_message, supports_colours
 from ompbind.cli.options import CONTINUE, STRICT, make_modes
-from ompbind.cli.settings import Settings
+from ompbind.cli.settings import Settings, make_settings
 from ompbind.commands.environment import RunSpec
 from ompbind.commands.placeholders import fill
 from ompbind.commands.rank_command import make_commands
@@ -99,12 +99,11 @@ def make_run_options(
         if not plan.machine.bindable:
             raise LaunchError("threads cannot be verified on this system", hint="omit --verify")
         expected = expect_ranks(plan, spec.run_id, make_commands(plan, spec))
-    return RunOptions(
+    return make_settings(
+        RunOptions,
+        settings.as_dict(),
         run_id=spec.run_id,
         output=output,
-        timeout=settings.timeout,
-        grace=settings.grace,
-        keep_descendants=settings.keep_descendants,
         groups=groups,
         until=settings.until or "",
         publish_restarts=claim.publish_restarts if claim and restarts else None,

@@ -36,7 +36,7 @@ class RuntimeFacts(Record):
 
     # where it comes from
     packages: str  # what to install
-    directories: tuple[str, ...] = ()  # patterns of directories to search besides the usual ones
+    directories: tuple[str, ...] = ()  # patterns of directories that probe and doctor search too
     package_directories: tuple[str, ...] = ()  # the same below site-packages
     architectures: tuple[str, ...] = ()  # as in `uname -m`; empty: all
     used_by: tuple[str, ...] = ()  # Python packages that load the library of the system

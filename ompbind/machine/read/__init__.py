@@ -1,8 +1,8 @@
 """Read a machine from a topology source: this machine, recordings and descriptions, each into a `Machine`.
 
 Imports the base modules, procfs and `machine`. `linux` reads the files below a root, always an argument.
-To add a topology source: one file here, and its case in `sources`. To read one more fact of Linux: a function
-in the file of its subject, called by `linux`.
+To add a format of files: a function in a file of its own, and a row of FILE_FORMATS in `sources`. To read one
+more fact of Linux: a function in the file of its subject, called by `linux`.
 """
 
 from ompbind.machine.model import Machine

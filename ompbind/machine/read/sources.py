@@ -8,6 +8,7 @@ import json
 import os
 import pkgutil
 import stat
+from collections.abc import Callable
 from typing import Any
 
 from ompbind.errors import MachineError
@@ -17,6 +18,7 @@ from ompbind.machine.read.lscpu import make_machine_from_lscpu, repair_json
 from ompbind.machine.read.root import DirectoryRoot
 from ompbind.machine.read.synthetic import parse_synthetic
 from ompbind.machine.read.topo_json import make_machine_from_json
+from ompbind.record import Record
 from ompbind.text import suggest_name
 
 SAMPLE = "sample:"
@@ -42,16 +44,6 @@ SYNTHETIC = "synthetic:"
 SIZE_LIMIT = 64 << 20
 """Bytes of a file at most; the XML of 4,096 CPUs has a tenth."""
 
-LABELS = f"{LIVE}, a recording, lstopo XML, JSON, {SYNTHETIC}..., or {SAMPLE}NAME"
-"""Short names of all topology sources, for the help."""
-
-HINT = (
-    f"give '{LIVE}' (this machine), '-' for standard input, a directory or an archive (.tar.gz) with sys/ and"
-    " proc/, XML of lstopo, JSON of `lscpu -J -e` or of `ompbind topo --format json`,"
-    f" '{SYNTHETIC}pack:2 core:4 pu:2', or a sample machine such as '{SAMPLE}two-sockets'"
-)
-"""The hint of errors, which names all topology sources."""
-
 _PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")  # how gzip, bzip2 and xz begin
 _MARKS = b"\xef\xbb\xbf\xff\xfe\0 \t\r\n"  # what may stand before the first character of a text
 
@@ -66,18 +58,10 @@ def read_other(source: str, *, devices: bool = False) -> Machine:
         return read_recorded(DirectoryRoot(source), devices=devices)
     path = "/dev/stdin" if source == "-" else source
     data = _read_file(path)
-    if data.startswith(_PACKED) or data[257:262] == b"ustar":
-        from ompbind.machine.read.archive import ArchiveRoot  # noqa: PLC0415 - door: loads tarfile
-
-        return read_recorded(ArchiveRoot(data, path), devices=devices)
-    begin = data[:512].lstrip(_MARKS)[:1]
-    if begin == b"<":
-        from ompbind.machine.read.hwloc_xml import parse_xml  # noqa: PLC0415 - door: loads xml
-
-        return parse_xml(data, path, devices=devices)
-    if begin in (b"{", b"["):
-        return _read_json(data, path, devices=devices)
-    raise MachineError(f"{path!r} is not a topology source: {_describe_content(data)}", hint=HINT)
+    known = next((each for each in FILE_FORMATS if each.has(data)), None)
+    if known is None:
+        raise MachineError(f"{path!r} is not a topology source: {_describe_content(data)}", hint=make_hint())
+    return known.read(data, path, devices)
 
 
 def _read_sample(source: str, *, devices: bool) -> Machine:
@@ -91,6 +75,21 @@ def _read_sample(source: str, *, devices: bool) -> Machine:
         raise MachineError(message, hint=f"{question}use one of: {known}")
     data = pkgutil.get_data(__package__, f"sample_machines/{name}.json")
     return make_machine_from_json(json.loads(data or b""), source, devices=devices)
+
+
+def list_sources() -> str:
+    """Return short names of all topology sources, for the help."""
+    formats = ", ".join(each.label for each in FILE_FORMATS)
+    return f"{LIVE}, {formats}, {SYNTHETIC}..., or {SAMPLE}NAME"
+
+
+def make_hint() -> str:
+    """Return the hint of errors, which names all topology sources."""
+    formats = ", ".join(each.description for each in FILE_FORMATS)
+    return (
+        f"give '{LIVE}' (this machine), '-' for standard input, {formats},"
+        f" '{SYNTHETIC}pack:2 core:4 pu:2', or a sample machine such as '{SAMPLE}two-sockets'"
+    )
 
 
 def complete_source(text: str) -> list[str]:
@@ -107,16 +106,49 @@ def _read_file(path: str) -> bytes:
         with open(path, "rb") as file:
             data = file.read(SIZE_LIMIT + 1)
     except FileNotFoundError as error:
-        hint = f"write {SAMPLE}{path}" if path in SAMPLES else HINT
+        hint = f"write {SAMPLE}{path}" if path in SAMPLES else make_hint()
         raise MachineError(f"topology source {path!r} does not exist", hint=hint) from error
     except (OSError, ValueError) as error:
-        raise MachineError(f"cannot read the topology source {path!r}: {error}", hint=HINT) from error
+        raise MachineError(f"cannot read the topology source {path!r}: {error}", hint=make_hint()) from error
     if len(data) > SIZE_LIMIT:
-        raise MachineError(f"{path!r} is larger than {SIZE_LIMIT >> 20} MiB", hint=HINT)
+        raise MachineError(f"{path!r} is larger than {SIZE_LIMIT >> 20} MiB", hint=make_hint())
     return data
 
 
-def _read_json(data: bytes, path: str, *, devices: bool) -> Machine:
+class FileFormat(Record):
+    """A format of files that describe a machine: how the help and errors name it, and what reads it.
+
+    `has` returns whether content is of this format. `read` gets the content, the path for errors, and
+    whether devices are read too.
+    """
+
+    label: str
+    description: str
+    has: Callable[[bytes], bool]
+    read: Callable[[bytes, str, bool], Machine]
+
+
+def _is_archive(data: bytes) -> bool:
+    return data.startswith(_PACKED) or data[257:262] == b"ustar"
+
+
+def _first(data: bytes) -> bytes:
+    return data[:512].lstrip(_MARKS)[:1]
+
+
+def _read_archive(data: bytes, path: str, devices: bool) -> Machine:
+    from ompbind.machine.read.archive import ArchiveRoot  # noqa: PLC0415 - door: loads tarfile
+
+    return read_recorded(ArchiveRoot(data, path), devices=devices)
+
+
+def _read_xml(data: bytes, path: str, devices: bool) -> Machine:
+    from ompbind.machine.read.hwloc_xml import parse_xml  # noqa: PLC0415 - door: loads xml
+
+    return parse_xml(data, path, devices=devices)
+
+
+def _read_json(data: bytes, path: str, devices: bool) -> Machine:
     try:
         text = data.decode("utf-8-sig")
         try:
@@ -124,12 +156,29 @@ def _read_json(data: bytes, path: str, *, devices: bool) -> Machine:
         except ValueError:
             value = json.loads(repair_json(text))
     except (ValueError, RecursionError) as error:
-        raise MachineError(f"{path!r} is not valid JSON: {error}", hint=HINT) from error
+        raise MachineError(f"{path!r} is not valid JSON: {error}", hint=make_hint()) from error
     if isinstance(value, dict) and "schema" in value:
         return make_machine_from_json(value, path, devices=devices)
     if isinstance(value, dict) and ("cpus" in value or "lscpu" in value):
         return make_machine_from_lscpu(value, path)
-    raise MachineError(f"{path!r} is JSON, but not from lscpu or ompbind", hint=HINT)
+    raise MachineError(f"{path!r} is JSON, but not from lscpu or ompbind", hint=make_hint())
+
+
+FILE_FORMATS = (
+    FileFormat(
+        label="a recording", description="a directory or an archive (.tar.gz) with sys/ and proc/",
+        has=_is_archive, read=_read_archive,
+    ),
+    FileFormat(
+        label="lstopo XML", description="XML of lstopo",
+        has=lambda data: _first(data) == b"<", read=_read_xml,
+    ),
+    FileFormat(
+        label="JSON", description="JSON of `lscpu -J -e` or of `ompbind topo --format json`",
+        has=lambda data: _first(data) in (b"{", b"["), read=_read_json,
+    ),
+)  # fmt: skip
+"""All formats of files; the first one that has the content reads it."""
 
 
 def _describe_content(data: bytes) -> str:
@@ -139,4 +188,4 @@ def _describe_content(data: bytes) -> str:
         return "it is a zip or zstd archive; use tar with gzip, bzip2 or xz"
     if any(words in data[:512] for words in (b"CPU(s):", b"CPU NODE", b"CPU,Core")):
         return "it is text output of lscpu; use `lscpu --all --extended --json`"
-    return "it is not an archive, XML or JSON"
+    return "its format is not known"

@@ -127,7 +127,10 @@ def compare_fields(machine, oracle):
 def test_a_recording_is_read_like_an_independent_reader_does(path):
     """Fields with known differences are not compared; a recording may be refused if the oracle refuses it."""
     name = name_of(path)
-    oracle = json.loads((RECORDINGS / f"oracle/{name}.json").read_text())
+    answer = RECORDINGS / f"oracle/{name}.json"
+    if not answer.exists():
+        pytest.skip(f"no independent reader has read {name}: there is no oracle/{name}.json")
+    oracle = json.loads(answer.read_text())
     try:
         machine = read_machine(str(path))
     except MachineError:

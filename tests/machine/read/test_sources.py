@@ -17,6 +17,7 @@ from ompbind.machine.read.synthetic import parse_synthetic
 from ompbind.report.topology import device_record
 from tests.machines import sets
 from tests.tables import rows
+from tests.toys import run_with
 
 
 def nodes_of(machine):
@@ -149,7 +150,7 @@ NO_CPUS = "names no online CPU|without CPUs"
     (b"\xfe\xff" + "<topology/>".encode("UTF-16BE"), "convert UTF-16 with: iconv"),
     ('<topology><object type="PU" cpuset="0xz"/></topology>', "'0000000z' is not a mask"),
     ("<topology>" + "<a/>" * 600_000, "more than 524288 elements"),
-    (b"", "it is empty"), (b"  \n", "it is empty"), (b"hello", "not an archive, XML or JSON"),
+    (b"", "it is empty"), (b"  \n", "it is empty"), (b"hello", "its format is not known"),
     (b"{", "is not valid JSON"), (b'{"a": 1}', "JSON, but not from lscpu or ompbind"),
     (b"[1]", "JSON, but not from lscpu or ompbind"), (b'{"schema": "ompbind-plan/1"}', "schema 'omp"),
     (b"PK\3\4", "a zip or zstd archive"), (b"CPU NODE SOCKET\n0 0 0", "text output of lscpu"),
@@ -429,3 +430,21 @@ def test_invalid_descriptions_are_errors(text, match):
     with pytest.raises(MachineError, match=match) as caught:
         read_machine(f"synthetic:{text}")
     assert "synthetic:pack:2" in caught.value.hint or "at most" in caught.value.hint
+
+
+TOY = """
+from ompbind.machine.read import sources
+from ompbind.machine.read.sources import FileFormat
+TOY = FileFormat(
+    label="a count", description="a file with COUNT and a number", has=lambda data: data.startswith(b"COUNT"),
+    read=lambda data, path, _: sources.parse_synthetic(f"core:{int(data[5:])} pu:1", path),
+)
+sources.FILE_FORMATS = (TOY, *sources.FILE_FORMATS)
+"""
+
+
+def test_a_format_of_files_is_one_row(tmp_path):
+    assert "a count, a recording, lstopo XML" in run_with(TOY, "plan", "--help-all")
+    assert "a file with COUNT and a number" in run_with(TOY, "plan", "--topology", "/nope")
+    (tmp_path / "machine").write_text("COUNT 6\n")
+    assert "6 cores" in run_with(TOY, "plan", "--topology", str(tmp_path / "machine"))
