@@ -81,7 +81,7 @@ def test_a_python_that_is_none_is_an_error(ompbind):
 
 def test_each_runtime_that_crashes_is_reported_once_and_what_is_no_runtime_is_skipped(ompbind, tmp_path):
     (tmp_path / "lib").mkdir()
-    names = "libgomp-e985bcbb.so.1.0.0 libiomp5.so libomp.so.5 libgomp-plugin-x.so.1 libompitrace.so.40"
+    names = "libgomp-e98.so.1.0.0 libiomp5.so libomp.so.5 libgomp.so.1 libgomp-plugin.so.1 libompitrace.so"
     files = [tmp_path / "lib" / name for name in names.split()]
     (tmp_path / "lib/libomp.so").symlink_to("libiomp5.so")
     files[0].write_text("no library")
