@@ -56,11 +56,11 @@ def test_a_session_is_shown_saved_and_shown_again(ompbind, path):
     assert (session.command, session.options[:2]) == (("true",), ("--vary", "bind=rank,thread"))
     assert session.ended in done.stdout
     dry = ompbind("bench", "--dry-run", *QUICK, "--results", path, "--", "true")
-    assert " s if a run takes 0." in " ".join(dry.stdout.split())
+    assert " s if a run takes 0." in one_line(dry.stdout)
     size = os.path.getsize(path)
     for again in (ompbind("bench", "--show", path), bench(ompbind, "--results", path)):
         assert (again.stdout, again.returncode) == (done.stdout, 0)
-    assert f"has {len(session.runs)} runs: the session is resumed" in " ".join(again.stderr.split())
+    assert f"has {len(session.runs)} runs: the session is resumed" in one_line(again.stderr)
     assert os.path.getsize(path) == size
 
 
@@ -89,7 +89,7 @@ def test_no_output_has_the_values_of_secret_variables_and_events_are_the_lines_o
 ], ids=["failed", "missing", "export", "no candidate"])  # fmt: skip
 def test_a_session_without_a_result_fails(ompbind, path, tmp_path, options, command, code, message):
     done = ompbind("bench", *QUICK, *options, "--results", path, "--", *command, cwd=tmp_path)
-    assert (done.returncode, message in " ".join(done.stderr.split())) == (code, True)
+    assert (done.returncode, message in one_line(done.stderr)) == (code, True)
     assert not (tmp_path / "ran").exists()
     assert os.path.exists(path) == (not message), "nothing is written before the first run"
 
@@ -99,7 +99,7 @@ def test_the_budget_stops_a_run_that_never_exits(ompbind, path, tmp_path):
     done = bench(ompbind, "--budget", "1", "--results", path, command=command)
     assert done.returncode == 1  # no run has succeeded
     assert read_results(path).ended.startswith("the budget of 1 s was used up while ")
-    assert "0 runs and 0 warm-ups: the budget of 1 s was used up" in " ".join(done.stdout.split())
+    assert "0 runs and 0 warm-ups: the budget of 1 s was used up" in one_line(done.stdout)
     assert not find_running(tmp_path / "pid")
 
 
@@ -159,35 +159,25 @@ def test_the_known_best_value_is_found_with_the_lines_of_a_preset(ompbind, tmp_p
     assert lines == ["[preset.best]", "ranks = 1", 'env = { "BLOCK" = "64" }']
 
 
-def write_session(path, factor=1.0):
-    """Write a session whose runs take `factor` times as long."""
-    events = list_events(make_session(dict.fromkeys(NAMES, factor)))
-    path.write_text("".join(f"{json.dumps(event)}\n" for event in events))
-    return str(path)
-
-
-def test_sessions_are_compared_and_the_file_of_another_one_is_refused(tmp_path):
-    files = [write_session(tmp_path / f"{factor}.jsonl", factor) for factor in (1.0, 1.5)]
-    slower = call("bench", "--fail-above", "5%", "--show", *files)
+def test_sessions_are_compared_and_what_cannot_be_shown_or_resumed_is_an_error(tmp_path):
+    first, second = map(str, (tmp_path / "1.jsonl", tmp_path / "2.jsonl"))
+    for path, factor in ((first, 1.0), (second, 1.5)):
+        events = list_events(make_session(dict.fromkeys(NAMES, factor)))
+        Path(path).write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    slower = call("bench", "--fail-above", "5%", "--show", first, second)
     assert slower.returncode == 1
-    assert "unbound has a ratio of 0.67, " in " ".join(slower.stderr.split())
-    shown = call("bench", "--fail-above", "60%", "--show", *files)
+    assert "unbound has a ratio of 0.67, " in one_line(slower.stderr)
+    shown = call("bench", "--fail-above", "60%", "--show", first, second)
     assert (shown.returncode, shown.stdout) == (0, slower.stdout)
-    done = call("bench", *QUICK, "--results", files[0], "--", "true")
-    assert done.returncode == 2
-    assert "has another session: processor: EPYC 9654, now" in " ".join(done.stderr.split())
-
-
-@pytest.mark.parametrize(("options", "files", "why"), [
-    ((), ("/no/such/file",), "cannot read /no/such/file: No such file or directory"),
-    ((), (__file__,), "is not a results file: line 1: not JSON"),
-    (("--fail-above", "5%"), ("{}",), "only one session is given"),
-    (("--export", "json"), ("{}", "{}"), "several sessions are given"),
-])  # fmt: skip
-def test_what_cannot_be_shown_is_an_error(tmp_path, options, files, why):
-    path = write_session(tmp_path / "a.jsonl")
-    done = call("bench", *options, "--show", *(file.format(path) for file in files))
-    assert (done.returncode, why in " ".join(done.stderr.split())) == (2, True)
+    for words, why in (
+        (("--show", "/no/such/file"), "cannot read /no/such/file: No such file or directory"),
+        (("--show", __file__), "is not a results file: line 1: not JSON"),
+        (("--fail-above", "5%", "--show", first), "only one session is given"),
+        (("--export", "json", "--show", first, second), "several sessions are given"),
+        ((*QUICK, "--results", first, "--", "true"), "has another session: processor: EPYC 9654, now"),
+    ):
+        done = call("bench", *words)
+        assert (done.returncode, why in one_line(done.stderr)) == (2, True)
 
 
 def dry_run(*words, code=0):
@@ -198,12 +188,12 @@ def dry_run(*words, code=0):
 
 def test_a_dry_run_shows_all_candidates_and_refusals():
     text = dry_run(*FOUR_CORES, "--vary", "ranks=1,2,9", "--vary", "smt=1,2")
-    assert [" ".join(line.split()) for line in text.splitlines()[1:7]] == [
+    assert [one_line(line) for line in text.splitlines()[1:7]] == [
         "1 rank, unbound 1 - not bound -", "1 rank, default 1 4 0-6:2 1 rank, smt=1",
         "1 rank, smt=2 1 8 0-7 -", "2 ranks, unbound 2 - not bound -",
         "2 ranks, default 2 2 0,2 | 4,6 2 ranks, smt=1", "2 ranks, smt=2 2 4 0-3 | 4-7 -",
     ]  # fmt: skip
-    text = " ".join(text.split())
+    text = one_line(text)
     assert "cannot run: 9 ranks, default; 9 ranks, smt=2: 9 ranks do not fit on 8 CPUs" in text
     assert "runs: 246 at most: a warm-up and 40 rounds of all candidates" in text
     assert "cannot run:" in dry_run(*FOUR_CORES, "-n", "9", "--vary", "smt=2", code=1)
@@ -214,7 +204,7 @@ def test_without_any_choice_the_machine_decides():
     assert [line.split("  ")[0] for line in text.splitlines()[4:8]] == [
         "1 rank, bind=thread", "1 rank, smt=all, bind=thread", "2 ranks, unbound", "2 ranks, default",
     ]  # fmt: skip
-    assert "--budget stops after 5 min" in " ".join(text.split())
+    assert "--budget stops after 5 min" in one_line(text)
     assert dry_run().splitlines()[1].startswith("unbound ")
 
 
