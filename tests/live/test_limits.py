@@ -23,8 +23,6 @@ from tests.live.conftest import (
 )
 from tests.live.other_user import as_user
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can create such environments")
-
 LEAVES = "setsid sleep 300 & exit 3"
 """A rank that leaves a daemon and fails."""
 
@@ -85,7 +83,7 @@ read-only /dev/shm    | unshare --mount sh -c 'mount -t tmpfs -o ro none /dev/sh
 """
 
 
-@as_root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can create such environments")
 @pytest.mark.parametrize("command", [*surroundings(ISOLATED)])
 def test_isolated_surroundings(scene, command):
     if subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True).returncode:

@@ -20,12 +20,11 @@ from ompbind.commands.environment import make_local_identities
 from ompbind.commands.rank_command import make_command, make_spec_before_plan
 from ompbind.cpuset import CpuSet
 from ompbind.errors import OmpbindError
-from ompbind.machine.model import CoreKind
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.planner import make_plan
 from tests.cli.command_lines import call
 from tests.long import LONG
-from tests.machines import Shape, make_machine
+from tests.machines import Shape, make_kinds, make_machine
 from tests.planning.devices.gpus import UUIDS, make_gpu, make_nic
 from tests.tables import rows
 
@@ -35,18 +34,12 @@ INHERITED = {"OMP_NUM_THREADS": "3", "OMP_DYNAMIC": "true"}
 EFFICIENT = CpuSet(cpu for cpu in range(64) if cpu % 16 >= 8)
 FAST = CpuSet(range(64)) - EFFICIENT
 NEAR = ((EFFICIENT, 1), (EFFICIENT, 1), (FAST, 0), (FAST, 0))
-HYBRID = make_machine(Shape(packages=2, l3s=2, cores=4, smt=4)).replace(
-    source="live",
-    kinds=(
-        CoreKind(name="performance", cpus=FAST, strength=1024, source="type"),
-        CoreKind(name="efficiency", cpus=EFFICIENT, strength=600, source="type"),
-    ),
-    devices=(
-        *(make_gpu(at, uuid=UUIDS[at], cpus=cpus, node=node) for at, (cpus, node) in enumerate(NEAR)),
-        make_nic(0, "mlx5_0").replace(cpus=FAST, node=0),
-        make_nic(1, "mlx5_1").replace(cpus=EFFICIENT, node=1),
-    ),
-)
+NICS = (
+    make_nic(0, "mlx5_0").replace(cpus=FAST, node=0), make_nic(1, "mlx5_1").replace(cpus=EFFICIENT, node=1),
+)  # fmt: skip
+GPUS = (make_gpu(at, uuid=UUIDS[at], cpus=cpus, node=node) for at, (cpus, node) in enumerate(NEAR))
+SHAPE = Shape(packages=2, l3s=2, cores=4, smt=4)
+HYBRID = make_machine(SHAPE, source="live", kinds=make_kinds(FAST, EFFICIENT), devices=(*GPUS, *NICS))
 """16 cores of 4 CPUs on two NUMA nodes, the second for efficiency; core 0 has CPUs 0, 16, 32 and 48.
 
 The first two GPUs and the second network interface are near the cores for efficiency.

@@ -16,9 +16,8 @@ from tests.machines import Shape, write_tree
 
 SHAPES = [
     Shape(packages=2, nodes=2, l3s=2, cores=2, smt=2, numbering="round-robin"),
-    Shape(packages=1, l3s=2, cores=3),
-    Shape(packages=4, cores=2, smt=4, numbering="adjacent"),
-]
+    Shape(packages=1, l3s=2, cores=3), Shape(packages=4, cores=2, smt=4, numbering="adjacent"),
+]  # fmt: skip
 REQUESTS = [
     *(Request(ranks=ranks, smt=smt) for ranks in (1, 2, 3) for smt in ("auto", "all")),
     *(Request(ranks=None, strategy=strategy) for strategy in ("nodes", "packages", "l3")),
@@ -70,13 +69,10 @@ def test_lstopo_and_lscpu_of_the_same_files_give_the_same_machine(tmp_path, shap
 
 
 DESCRIPTIONS = [
-    "pack:2 numa:1 l3:2 core:4 pu:2",
-    "pack:2 numa:4 l3:2 l2:8 core:1 pu:2(indexes=2*128:1*2)",
-    "pack:2 [numa(memory=1GB)] [numa] l3:2(size=16MB) core:2 pu:2",
-    "node:2(indexes=1,0 memory=4GB) core:2 pu:1",
-    "pack:3 numa:2(memory=8GiB indexes=2*3:1*2) core:2 pu:2",
-    "(memory=1GB) pack:2 pu:2",
-]
+    "pack:2 numa:1 l3:2 core:4 pu:2", "pack:2 numa:4 l3:2 l2:8 core:1 pu:2(indexes=2*128:1*2)",
+    "pack:2 [numa(memory=1GB)] [numa] l3:2(size=16MB) core:2 pu:2", "(memory=1GB) pack:2 pu:2",
+    "node:2(indexes=1,0 memory=4GB) core:2 pu:1", "pack:3 numa:2(memory=8GiB indexes=2*3:1*2) core:2 pu:2",
+]  # fmt: skip
 
 
 def facts(machine):

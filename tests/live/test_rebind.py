@@ -79,14 +79,13 @@ def test_ranks_of_a_run_get_what_their_plan_says(start, ompbind):
     assert [masks_of(pid) for pid in ranks] == [{str(first)}, {str(second)}]
     is_hidden = not os.path.exists("/proc/1/status")
     for words, text in (
-        (("moved", "-m", "0"), "--mask 0 has no effect with a run"),
-        ((str(run.pid),), "is ompbind's: it supervises ranks with a plan"),
-        (("moved", str(ranks[0])), "processes and runs cannot be combined"),
-        ((str(ranks[0]), str(ranks[1]), "-n", "3"), "-n 3, but 2 processes are named"),
-        (("1",), "process 1 does not exist or is hidden" if is_hidden else "process 1 starts all others"),
-        ((), "no process or run is given"),
-    ):
-        refused = ompbind("rebind", *words)
+        ("moved -m 0", "--mask 0 has no effect with a run"), ("", "no process or run is given"),
+        (f"{run.pid}", "is ompbind's: it supervises ranks with a plan"),
+        (f"moved {ranks[0]}", "processes and runs cannot be combined"),
+        ("{} {} -n 3".format(*ranks), "-n 3, but 2 processes are named"),
+        ("1", "process 1 does not exist or is hidden" if is_hidden else "process 1 starts all others"),
+    ):  # fmt: skip
+        refused = ompbind("rebind", *words.split())
         assert (refused.returncode, text in one_line(refused)) == (2, True), refused.stderr
 
 

@@ -41,17 +41,14 @@ def test_an_inherited_affinity_mask_is_respected(ompbind):
     ("-n 2 -- sh -c '[ $RANK = 0 ] || kill -11 $$; sleep 30'", 139, "SIGSEGV"),
     ("-- nosuch-command", 127, "command not found: nosuch-command"),
     ("-- /etc/passwd", 126, "cannot execute /etc/passwd"), ("-- /", 126, "it is a directory"),
-    ("-m 0,,1 -- true", 125, "    0,,1\n      ^\n"),
-    ("-n 2 -m '0|9999' -- true", 125, "CPU 9999 does not exist"),
-    ("--topology / -- true", 125, "--dry-run"), ("--timeout 0.2 -- sleep 30", 124, "timeout after"),
-    ("--timeout 30d -- sh -c 'exit 4'", 4, ""),
+    ("--timeout 0.2 -- sleep 30", 124, "timeout after"), ("--timeout 30d -- sh -c 'exit 4'", 4, ""),
 ])  # fmt: skip
 def test_exit_codes(ompbind, args, code, message):
     if "-n 2" in args:
         two_cpus()
     done = ompbind("run", *shlex.split(args))
     assert done.returncode == code, done.stderr
-    assert message in done.stderr or message in " ".join(done.stderr.split())
+    assert message in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
 
 

@@ -32,12 +32,6 @@ def shell(script):
     return ("--", "sh", "-c", script)
 
 
-def remove_prefixes(out, rank):
-    """Return what one rank wrote, from lines with prefixes."""
-    prefix = b"[%d] " % rank
-    return b"".join(line[len(prefix) :] + b"\n" for line in out.split(b"\n") if line.startswith(prefix))
-
-
 @pytest.mark.parametrize("tagged", [False, True])
 def test_log_files(ompbind, tmp_path, tagged):
     args = (*RANKS, "--log-dir", str(tmp_path / "a/b"), *(("--output", "tag,files") if tagged else ()))
@@ -69,7 +63,9 @@ def test_bytes_are_not_changed(ompbind, tmp_path, way):
     for rank in range(2):
         assert (tmp_path / f"{rank}.out").read_bytes() == bytes(range(256)) * 300
         assert (tmp_path / f"{rank}.err").read_bytes() == b"\xff half"
-        assert remove_prefixes(done.stdout, rank) == bytes(range(256)) * 300 + b"\n"
+        prefix = b"[%d] " % rank
+        lines = [line.removeprefix(prefix) for line in done.stdout.split(b"\n") if line.startswith(prefix)]
+        assert b"\n".join(lines) == bytes(range(256)) * 300
 
 
 def test_the_report_may_be_in_the_log_directory(ompbind, tmp_path):

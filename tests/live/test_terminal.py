@@ -51,11 +51,8 @@ class Terminal:
         os.write(self.master, text.encode())
 
     def wait(self):
-        found = []
-        wait_until(
-            lambda: found.append(os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)) or found[-1][0], "end"
-        )
-        return found[-1][1]
+        flags = os.WNOHANG | os.WUNTRACED
+        return wait_until(lambda: (found := os.waitpid(self.pid, flags))[0] and found, "end")[1]
 
 
 @pytest.fixture

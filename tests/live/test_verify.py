@@ -397,17 +397,10 @@ def test_a_thread_that_starts_between_two_samples_is_seen(make_child):
     assert (child.sampler.samples, child.sampler.most_threads) == (samples + 1, most + 1)
 
 
-@pytest.fixture
-def cpuset(cgroup):
-    """A cpuset with two CPUs: its directory, and the words before a command that runs in it."""
-    file = ("cpuset.cpus", ",".join(map(str, two_cpus())))
-    directory, before = cgroup(dict.fromkeys(("/sys/fs/cgroup/cpuset", "/sys/fs/cgroup"), file))
+def test_a_cpuset_that_changes_is_named(cgroup, both, start, ompbind):
+    tops = ("/sys/fs/cgroup/cpuset", "/sys/fs/cgroup")
+    directory, before = cgroup(dict.fromkeys(tops, ("cpuset.cpus", both)))
     (directory / "cpuset.mems").write_text(Path("/sys/devices/system/node/has_memory").read_text())
-    return directory, before
-
-
-def test_a_cpuset_that_changes_is_named(cpuset, start, ompbind):
-    directory, before = cpuset
     first, second = two_cpus()
     process = start("run", "-n", "2", "--verify", *LIMIT, "--", "sleep", "30", before=before)
     assert "verified: 2 ranks" in one_line(process.stderr.readline() + process.stderr.readline())
@@ -418,8 +411,7 @@ def test_a_cpuset_that_changes_is_named(cpuset, start, ompbind):
     inspected = ompbind("inspect", "--all").stdout
     process.send_signal(signal.SIGTERM)
     text = one_line("".join(lines) + process.stderr.read())
-    both = CpuSet(two_cpus())
-    assert f"the cpuset of {directory} has changed from CPUs {both} to CPU {first}" in text
+    assert f"the cpuset of {directory} has changed from CPUs {CpuSet((first, second))} to CPU {first}" in text
     assert f"rank 1: the only thread may run on CPU {first}, the rank has CPU {second}" in text
     assert f"the cpuset of {directory} allows only CPU {first}" in one_line(inspected)
     assert "not verified" in text
