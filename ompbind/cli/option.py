@@ -31,10 +31,8 @@ FALSE_WORDS = ("0", "false", "f", "no", "n", "off")
 _OF_GROUPS = (GROUPS, CPUS, DEVICES, BINDING, RANKS)
 """The sections whose options each group of a run has, unless their row says otherwise."""
 
-_SHOWN, _SHORT = (
-    40,
-    2,
-)  # characters of values: the most that messages show, and as many as they have by chance
+_SHOWN, _SHORT = 40, 2
+"""Characters of values: the most that messages show, and as many as they have by chance."""
 
 Complete = Callable[[str], Sequence[str]]
 """Returns words that may complete a text; the words that do not begin with the text are dropped."""

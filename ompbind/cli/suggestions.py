@@ -160,7 +160,7 @@ _NO_OPTIONS = ("--file", "--kill", "--end", "--slow", "--kind", "--plain")
 
 def suggest_verb(word: str, known: Collection[str]) -> str:
     """Return the verb that a word probably means, "" if it is like none."""
-    return "" if word in NO_VERBS else _find_name(word.lower(), known, _VERBS)
+    return _find_name(word.lower(), known, _VERBS)
 
 
 def suggest_word(text: str, known: Collection[str]) -> str:
