@@ -50,18 +50,13 @@ def test_threads_and_children_have_the_cpus_of_their_rank(ompbind, programs, nam
     assert done.returncode == 0, done.stderr
     output = read_cases(done.stdout)
     for (rank, own), pair in itertools.product(enumerate(of_ranks), cases):
-        check_case(output[rank][pair.argument()], bind, name, pair, own)
+        kinds, whole = dict(output[rank][pair.argument()]), frozenset(own)
+        assert not [kind for kind in kinds if not all(seen <= whole for seen in kinds[kind].values())]
+        assert kinds.pop("end"), "the program exited too early"
+        tasks = kinds.pop("task").values()
+        places = [] if (bind, name) in UNBOUND else places_of(bind, [(cpu,) for cpu in own])
+        check_output(kinds, predict_output(name, pair, own, places, reset=bind == "exact"))
+        assert bind not in ("rank", "none") or set(tasks) == {whole}
     crashes = RUNTIMES[name].crashes_forks and bind not in ("rank", "none")
     assert ("will crash in libomp of LLVM 1" in one_line(done.stderr)) == crashes
     assert not crashes or ranks > 1 or any("fork died" in kinds for kinds in output[0].values())
-
-
-def check_case(kinds, bind, name, pair, cpus):
-    kinds, whole = dict(kinds), frozenset(cpus)
-    assert not [kind for kind in kinds if not all(seen <= whole for seen in kinds[kind].values())]
-    assert kinds.pop("end"), "the program exited too early"
-    tasks = kinds.pop("task").values()
-    places = [] if (bind, name) in UNBOUND else places_of(bind, [(cpu,) for cpu in cpus])
-    check_output(kinds, predict_output(name, pair, cpus, places, reset=bind == "exact"))
-    if bind in ("rank", "none"):
-        assert set(tasks) == {whole}

@@ -39,14 +39,11 @@ PROGRAMS = {
 DIVIDED, WHOLE = [1] * 4, [2] * 4
 
 
-def in_part(name, options, counts):
-    return pytest.param(name, options, counts, marks=pytest.mark.part("workers"))
-
-
 @pytest.mark.parametrize(("name", "options", "counts"), [
     ("alone", "", [2]), ("joblib", "", DIVIDED), ("all of joblib", "", DIVIDED), ("pool", "", WHOLE),
     ("joblib", "-t 2", WHOLE), ("pool", "--processes-per-rank 2", DIVIDED),
-    ("all of joblib", "--processes-per-rank 2", DIVIDED), in_part("dask", "", DIVIDED),
+    ("all of joblib", "--processes-per-rank 2", DIVIDED),
+    pytest.param("dask", "", DIVIDED, marks=pytest.mark.part("workers")),
 ])  # fmt: skip
 def test_workers_divide_the_cpus_where_their_program_does(ompbind, tmp_path, name, options, counts):
     needs_packages("sklearn")  # brings numpy, joblib and threadpoolctl
