@@ -118,7 +118,8 @@ def test_signals_are_forwarded_to_every_rank_and_the_code_after_a_request_to_sto
         assert sorted(found) == sorted(names * 2)
     process.send_signal(getattr(signal, name))
     stdout, messages = process.communicate(timeout=20)
-    assert stdout == f"{name}\n" * 2, messages
+    lines = stdout.replace("SIGCONT\n", "")  # sent with the request: a rank may be stopped
+    assert lines == f"{name}\n" * 2, messages
     assert process.returncode in (40, 41)
 
 
