@@ -77,7 +77,8 @@ def test_ranks_share_smt_cores_only_if_necessary_and_cores_without_a_node_can_be
     assert len(plan(None, machine=machine, ranks=1, reserve_total=5).reserved) == 5
 
 
-def test_notes_report_idle_cores_and_ranks_across_nodes():
+def test_notes_report_idle_and_shared_cores_and_ranks_across_nodes():
+    assert "shared-cores" in notes(plan(DUAL, ranks=9))
     assert "idle" in notes(plan(SNC, ranks=3, strategy="nodes"))
     crossing = plan(SNC, ranks=2)
     assert "crosses-nodes" in notes(crossing)

@@ -17,7 +17,7 @@ from ompbind.planning.sized import RequestedCores
 from ompbind.planning.strategies import STRATEGIES, balanced
 from tests.machines import Shape, make_kinds, make_machine, with_domains
 from tests.planning.test_faults_of_others import renumbered
-from tests.planning.test_promises import codes_of, shapes
+from tests.planning.test_promises import codes_of
 from tests.toys import run_with
 
 compact, spread = STRATEGIES["compact"].divide, STRATEGIES["spread"].divide
@@ -229,12 +229,12 @@ def odd(cores, **parts):
     return with_domains(make_machine(Shape(cores=cores)), sets)
 
 
+PART = odd(4, node="0-1", package="0-3")  # two of the cores are in no node
 INTERLEAVED = odd(8, package="0-1,4-5 2-3,6-7", l3="0-3 4-7")
 
 
 @pytest.mark.parametrize(("machine", "options", "expected"), [
-    # cores that are in no domain
-    (odd(4, node="0-1", package="0-3"), {"ranks": 2, "strategy": "nodes"}, "0 1"),
+    (PART, {"ranks": 2, "strategy": "nodes"}, "0 1"),
     (INTERLEAVED, {"strategy": "l3"}, "0-3 4-7"), (INTERLEAVED, {"strategy": "packages"}, "0-1,4-5 2-3,6-7"),
     # nodes that contain packages
     (odd(4, package="0,2 1 3", node="0,2 1,3"), {"strategy": "nodes"}, "0,2 1,3"),
@@ -252,10 +252,17 @@ INTERLEAVED = odd(8, package="0-1,4-5 2-3,6-7", l3="0-3 4-7")
 def test_ranks_get_domains(machine, options, expected):
     made = make_plan(machine, Request(**{"ranks": None, "strategy": "numa", **options}))
     assert [str(placement.cpuset) for placement in made.placements] == expected.split()
+    if machine is PART:
+        with pytest.raises(PlanError, match="3 ranks do not fit on 2 CPUs"):
+            make_plan(machine, made.request.replace(ranks=3))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@given(shapes, st.sampled_from(["auto", "all", 1, 2]), st.data())
+@given(
+    st.builds(Shape, packages=few, nodes=few, l3s=few, cores=st.integers(1, 3), smt=st.integers(1, 3),
+              numbering=st.sampled_from(["adjacent", "split", "round-robin"])),
+    st.sampled_from(["auto", "all", 1, 2]), st.data(),
+)  # fmt: skip
 def test_no_cpu_has_two_ranks_while_another_is_free(strategy, shape, smt, data):
     machine = make_machine(shape)
     numbers = data.draw(st.permutations([node.number for node in machine.nodes]))
@@ -268,9 +275,12 @@ def test_no_cpu_has_two_ranks_while_another_is_free(strategy, shape, smt, data):
     except PlanError as error:
         assert smt in (1, 2) or "no " in error.message  # too few CPUs per core, or no such domain
         return
-    assert strategy == "all" or sum(len(placement.cpuset) for placement in made.placements) == len(made.used)
+    sets = [placement.cpuset for placement in made.placements]
+    assert strategy == "all" or sum(map(len, sets)) == len(made.used)
     if "shared-cores" in codes_of(made):
-        idle = union(core for core in machine.table.cores if core.isdisjoint(made.used))
+        users = [sum(not cpus.isdisjoint(core) for cpus in sets) for core in machine.table.cores]
+        assert sum(users) == len(sets), "no rank has CPUs of two cores"
+        idle = union(core for core, ranks in zip(machine.table.cores, users, strict=True) if not ranks)
         assert STRATEGIES[strategy].level or idle.isdisjoint(machine.allowed)
 
 
