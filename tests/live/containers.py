@@ -52,7 +52,7 @@ def rootless_run(uid, program):
             (root / part).symlink_to(f"usr/{part}")
         for path in (directory, *directory.rglob("*")):
             os.chown(path, uid, uid, follow_symlinks=False)
-        become = [*as_user(uid), "env", f"HOME={own}"]
+        become = [*as_user(uid), "env", f"--chdir={own}", f"HOME={own}"]
         storage = ["--root", f"{directory}/store", "--runroot", f"{directory}/run", "--storage-driver", "vfs"]
         mounts = [f"--volume={path}:{path}:ro" for path in ("/usr", "/etc", os.path.dirname(program))]
         container = [f"--volume={own}:/own", "--workdir=/own", "--env=HOME=/own", "--rootfs", str(root)]
