@@ -225,22 +225,25 @@ def _choose(
     shared = inside * (ranks * len(levels) + 1)
     scale = shared * (ranks * weights[-1] + 1)
     near = max(size, NEAR // ranks)
+    # the rank before is in another domain of all levels, or in the same domain of the first levels
+    limits_of = {first: [starts[bisect_right(starts, first) - 1] for starts in levels] for first in firsts}
+    values = {
+        first: costs[first] * scale + inside * sum(limit < first for limit in limits)
+        for first, limits in limits_of.items()
+    }
     ends, best = [0], [(0, 0, 0)]  # of the rank before: its possible ends, the best choice up to each of them
     steps: list[list[tuple[int, int, int]]] = []  # for each rank, these choices: (value, first core, parent)
     for rank in range(ranks):
         usual, rated = rank * total // ranks, []
         for first in firsts[bisect_left(firsts, usual - near) : bisect_right(firsts, usual + near)]:
-            # the rank before is in another domain of all levels, or in the same domain of the first levels
-            limits = [starts[bisect_right(starts, first) - 1] for starts in levels]
             options = [
                 (best[parent][0] + weight * shared, parent)
-                for limit, weight in zip((*limits, first), weights, strict=True)
+                for limit, weight in zip((*limits_of[first], first), weights, strict=True)
                 if (parent := bisect_right(ends, limit) - 1) >= 0
             ]
             if options:
                 value, parent = min(options)
-                value += costs[first] * scale + inside * sum(limit < first for limit in limits)
-                value += (first - usual) ** 2 if levels else first
+                value += values[first] + ((first - usual) ** 2 if levels else first)
                 rated.append((value, first, parent))
         ends, best = [first + size for _, first, _ in rated], list(accumulate(rated, min))
         steps.append(best)
