@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.launchers.environments import OPEN_MPI_5, make_env
-from tests.live.conftest import one_line, required, two_cpus
+from tests.live.conftest import one_line, required, state_of, two_cpus, wait_until
 from tests.tables import rows
 
 ROOT = Path(__file__).parent.parent.parent
@@ -283,6 +283,7 @@ def test_nothing_of_ompbind_is_left_in_a_rank(start, claims):
     """No code, no process, no memory: only the open file of its claim, which releases the CPUs at its end."""
     rank = start("exec", "--local-rank", "0", "--local-size", "1", "--", *WAIT, up=1)
     process = Path(f"/proc/{rank.pid}")
+    wait_until(lambda: state_of(rank.pid) == "S", "the rank sleeps, and opens no more libraries")
     assert not re.search("python|ompbind", (process / "maps").read_text())
     files = [os.readlink(file) for file in (process / "fd").iterdir() if int(file.name) > 2]
     assert [Path(file).parent for file in files] == [claims]
