@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from itertools import accumulate, pairwise
+from itertools import accumulate, count, pairwise
 from math import log, sqrt
 from pathlib import Path
 from random import Random
@@ -228,7 +228,7 @@ class Copy:
     def __init__(self, directory: Path) -> None:
         self.failing: set[str] = set()
         """Tests that fail also without a mutant."""
-        self.root = directory
+        self.root, self.seconds = directory, count(1)
         shutil.copytree(ROOT / "ompbind", directory / "ompbind")
         (directory / "tmp").mkdir()
         others = ("OMPTEST_ALL", "PYTHONPATH", "PYTEST_ADDOPTS")
@@ -262,16 +262,22 @@ class Copy:
         found = re.search(r"^(?:(tests/.*?) (?:FAILED|ERROR) |ERROR (\S+))", text, re.M)
         return found[1] or found[2] if found else f"exit code {done.returncode} of pytest: {text[-300:]}"
 
+    def write(self, path: Path, data: bytes) -> None:
+        """Write a module with a time of its own: Python knows cached code by size and second."""
+        path.write_bytes(data)
+        os.utime(path, (next(self.seconds),) * 2)
+
     def find_failure(self, mutant: Mutant, tests: list[str], limit_s: float) -> str:
         """Return the first test that fails with a mutant and passes without it. Raises TimeoutExpired."""
         old, new = mutant.texts()
+        path = self.root / mutant.file
         until, begin = time.monotonic() + limit_s, 0
         while begin < len(tests):
-            (self.root / mutant.file).write_bytes(new)
+            self.write(path, new)
             try:
                 failed = self.run_tests(tests[begin : begin + AT_ONCE], until - time.monotonic())
             finally:
-                (self.root / mutant.file).write_bytes(old)
+                self.write(path, old)
             if not failed:
                 begin += AT_ONCE
             elif not failed.startswith("tests/") or not self.run_tests([failed], None):
