@@ -191,6 +191,14 @@ def test_workers_of_a_server_in_a_rank_are_a_warning(framework, command, workers
     assert found == [True] * (workers > 1)
 
 
+def test_lists_for_the_workers_of_one_server_get_a_hint_unless_the_user_has_given_the_mask():
+    hint = wanted({BIND: "0-1|2-3"}, 2).compat.workers
+    assert hint.startswith("for one server with 2 workers (vllm serve -tp 2), use eval ")
+    mask = parse_mask("0-1|2-3")
+    for made in (wanted({}, 2, mask=mask, given=("mask",)), wanted({BIND: "0-3"}, 1)):
+        assert made.compat.workers == ""
+
+
 @pytest.mark.parametrize("ranks", [None, 2, 4])
 def test_a_plan_for_workers_needs_a_list_for_each(ranks):
     command = ("vllm", "serve", "MODEL", "-tp", "2", "-dp", "2")

@@ -68,7 +68,7 @@ def test_ranks_have_service_cores_or_service_cpus(options, expected):
     ({"ranks": 2, "reserve": 1, "mask": "0-3|4"}, "rank 1 would have no core left", ""),
     ({"reserve_total": 8}, "cannot reserve 8 cores of 8 usable cores and start 1 rank", ""),
     ({"ranks": 2, "reserve_total": 1, "mask": "0|1"}, "rank 0 would have no core left", ""),
-    ({"ranks": 12, "strategy": "books"}, "has no book domains", ""),
+    ({"ranks": 12, "strategy": "books"}, "has no book domains", "use balanced, compact, spread, nodes"),
 ])  # fmt: skip
 def test_requests_that_do_not_fit_are_an_error_with_the_numbers(options, message, hint):
     with pytest.raises(PlanError) as caught:
