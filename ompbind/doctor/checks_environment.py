@@ -59,8 +59,6 @@ RULES: tuple[tuple[str, Predicate | None, str], ...] = (
     ("GOMP_CPU_AFFINITY", None,
      "libgomp uses these CPUs and ignores the affinity mask, libomp uses them instead of OMP_PLACES:"
      f" all ranks run on them; {SHARING_COST}"),
-    *((name, None, f"a runtime uses these CPUs and ignores the affinity mask: {SHARING_COST}")
-      for name in runtimes.CPU_LIST_VARIABLES),
     (KMP_AFFINITY, _has(runtimes.NO_RESPECT),
      "the runtimes of LLVM and Intel ignore the affinity mask: all ranks run on the same CPUs"),
     (KMP_AFFINITY, _has(runtimes.DISABLED),

@@ -105,8 +105,8 @@ def find_batch_script(env: Env, ancestors: Iterable[Ancestor] = ()) -> Launcher 
 
     The script has the variables of rank 0 of the job, but is no rank. `ancestors` as for `find_launcher`.
     """
-    scripts = (launcher for launcher in LAUNCHERS if launcher.is_script(env))
-    return next(scripts, None) if find_launcher(env, ancestors) is None else None
+    script = next((launcher for launcher in LAUNCHERS if launcher.is_script(env)), None)
+    return script if script and find_launcher(env, ancestors) is None else None
 
 
 def find_copies(env: Env, ancestors: Iterable[Ancestor] = ()) -> LauncherRank | None:

@@ -252,9 +252,11 @@ INTERLEAVED = odd(8, package="0-1,4-5 2-3,6-7", l3="0-3 4-7")
 def test_ranks_get_domains(machine, options, expected):
     made = make_plan(machine, Request(**{"ranks": None, "strategy": "numa", **options}))
     assert [str(placement.cpuset) for placement in made.placements] == expected.split()
-    if machine is PART:
-        with pytest.raises(PlanError, match="3 ranks do not fit on 2 CPUs"):
-            make_plan(machine, made.request.replace(ranks=3))
+
+
+def test_cores_in_no_node_count_for_no_rank():
+    with pytest.raises(PlanError, match="3 ranks do not fit on 2 CPUs"):
+        make_plan(PART, Request(ranks=3, strategy="nodes"))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
