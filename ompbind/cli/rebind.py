@@ -13,12 +13,7 @@ from ompbind.cli.console import read_screen, write_stdout
 from ompbind.cli.inspect import NO_PROCESSES
 from ompbind.cli.option import Option, ValueLevel, VerbContext
 from ompbind.cli.readers import at_least
-from ompbind.cli.register import plan_or_suggest, print_warnings, read_other_runs
-from ompbind.cli.settings import choose_sharing, make_settings
-from ompbind.cli.verb import Verb, make_format_option
-from ompbind.cpuset import count, named, union
-from ompbind.errors import OptionError, RequestError
-from ompbind.execution.rebind import (
+from ompbind.cli.rebind_processes import (
     MaskCounts,
     ReboundProcess,
     WantedCpus,
@@ -26,6 +21,11 @@ from ompbind.execution.rebind import (
     find_workers,
     rebind_processes,
 )
+from ompbind.cli.register import plan_or_suggest, print_warnings, read_other_runs
+from ompbind.cli.settings import choose_sharing, make_settings
+from ompbind.cli.verb import Verb, make_format_option
+from ompbind.cpuset import count, named, union
+from ompbind.errors import OptionError, RequestError
 from ompbind.inspection.diagnosis import explain_later_binding
 from ompbind.inspection.rank_processes import Inspection
 from ompbind.inspection.targets import find_target, has_several_nodes, inspect, read_visible_runs

@@ -116,7 +116,7 @@ def make_run_options(
 
 def set_up_rendezvous(settings: Settings, spec: RunSpec) -> RunSpec:
     """Add the rendezvous variables for --rendezvous, of each group with a port of its own."""
-    from ompbind.execution import rendezvous  # noqa: PLC0415 - door: --rendezvous
+    from ompbind.cli import rendezvous  # noqa: PLC0415 - door: --rendezvous
 
     parts, number = [], len(spec.parts)
     ports = [None] * number if settings.dry_run else rendezvous.choose_ports(number)

@@ -32,7 +32,7 @@ def show_run(plan: Plan, spec: RunSpec, settings: Settings, *, err: bool = False
         of_part = [command for command in commands if command.group == part.request.group]
         text += f"\n{render_commands(of_part, find_filled_variables(own), screen.text_width)}"
     if settings.rendezvous:
-        from ompbind.execution.rendezvous import render_address  # noqa: PLC0415 - door: --rendezvous
+        from ompbind.cli.rendezvous import render_address  # noqa: PLC0415 - door: --rendezvous
 
         for own in spec.parts:
             text += f"\nrendezvous: {render_address(dict(own.added_variables))}"

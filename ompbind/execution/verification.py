@@ -16,8 +16,9 @@ from ompbind.cpuset import named
 from ompbind.errors import LaunchError
 from ompbind.execution.ranks import Run
 from ompbind.execution.run_options import RunOptions
-from ompbind.execution.sampler import AffinitySampler, select_issues
+from ompbind.execution.sampler import AffinitySampler
 from ompbind.inspection.diagnosis import ExpectedBinding, select_variables
+from ompbind.inspection.findings import select_issues
 from ompbind.inspection.judge import judge, judge_memory_policy
 from ompbind.inspection.load import find_others, judge_load, make_load_issue
 from ompbind.inspection.verdict import HIDDEN, RankVerification, VerificationResult

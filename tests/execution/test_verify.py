@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet
-from ompbind.execution.sampler import FIRST_S, LONGEST_S, LONGEST_STEP_S, AffinitySampler, Findings
+from ompbind.execution.sampler import FIRST_S, LONGEST_S, LONGEST_STEP_S, AffinitySampler
+from ompbind.inspection.findings import Findings
 from ompbind.inspection.verdict import RankVerification, ThreadIssue, Verdict, VerificationResult
 from ompbind.text import Severity
 

@@ -4,9 +4,9 @@ import json
 import os
 import sys
 
+from ompbind.cli import rebind_processes as rebind
+from ompbind.cli.rebind_processes import WantedCpus, rebind_processes
 from ompbind.cpuset import CpuSet
-from ompbind.execution import rebind
-from ompbind.execution.rebind import WantedCpus, rebind_processes
 from tests.live.conftest import allowed_list, children_of, ranks_of, two_cpus
 from tests.live.other_user import NOBODY, as_user
 from tests.live.test_inspect import FORKS, WAIT, child, one_line, region

@@ -4,9 +4,9 @@ import socket
 
 import pytest
 
+from ompbind.cli.rendezvous import add_rendezvous, choose_ports, find_replaced_variables
 from ompbind.commands.environment import RunSpec, make_local_identities
 from ompbind.commands.rank_command import make_command
-from ompbind.execution.rendezvous import add_rendezvous, choose_ports, find_replaced_variables
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from tests.machines import Shape, make_machine
