@@ -139,8 +139,9 @@ def _read_on_failure(text: str) -> Any:
 
 
 def make_modes(output: tuple[str, ...] | None, log_dir: str | None) -> tuple[str, ...]:
-    """Return where output goes: without --output, to the log files of --log-dir if there are any."""
-    return output or (("inherit",) if log_dir is None else ("files",))
+    """Return where output goes: to log files too, if --log-dir is given."""
+    modes = output or (("inherit",) if log_dir is None else ("files",))
+    return ("tag", "files") if modes == ("tag",) and log_dir is not None else modes
 
 
 _cpus = partial(Option, section=CPUS, verbs=CHOOSING)

@@ -71,6 +71,12 @@ def test_errors(line, message, tmp_path, monkeypatch):
     assert message in one_line(done.stderr)
 
 
+@pytest.mark.parametrize("output", [(), ("--output", "tag"), ("--output", "tag,files")])
+def test_a_text_is_looked_for_in_log_files_that_are_written_with_tags_too(output):
+    words = [*output, "--log-dir", "logs", "--name", "a", "--ready", "text:up", "--", "true"]
+    assert call("run", "--dry-run", *MACHINE, *words).returncode == 0
+
+
 @pytest.mark.two_cpus
 def test_variables_are_the_base_of_every_group_and_presets_of_their_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
