@@ -7,7 +7,13 @@ that solves the problem.
 
 from __future__ import annotations
 
+import errno
 from typing import Self
+
+REFUSED = (errno.EPERM, errno.ENOSYS)
+"""The numbers of a system call that a filter refuses, as in containers."""
+
+REFUSED_HINT = "a system call is refused; a container allows all with --security-opt seccomp=unconfined"
 
 
 class OmpbindError(Exception):

@@ -13,7 +13,7 @@ import click
 from ompbind import __version__
 from ompbind.cli import LAUNCHING, VERB_MODULES, VERBS
 from ompbind.cli.console import make_help_option, read_message_width, write_stderr
-from ompbind.errors import OmpbindError
+from ompbind.errors import REFUSED, REFUSED_HINT, OmpbindError
 from ompbind.report.text import render_error, render_paragraph
 
 _PYTHON_HINT = "install all of Python; on Debian and Ubuntu, python3-minimal lacks modules that python3 has"
@@ -125,7 +125,10 @@ def print_error(error: Exception, *, launching: bool, local_rank: int = 0) -> in
         error = OmpbindError(text, hint=_PYTHON_HINT)
     elif isinstance(error, OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # text that is still buffered cannot be written either
-        error = OmpbindError(f"{error.filename or 'output'}: {error.strerror}")
+        what, hint = error.filename or "output", ""
+        if error.errno in REFUSED and not error.filename:
+            what, hint = "a system call failed", REFUSED_HINT
+        error = OmpbindError(f"{what}: {error.strerror}", hint=hint)
     if isinstance(error, OmpbindError):
         line = f"ompbind: error: local rank {local_rank}: {error.message}"
         write_stderr(line if local_rank else render_error(error, width))

@@ -29,10 +29,11 @@ import os
 import signal
 import time
 from collections.abc import Collection, Iterable, Mapping, Set
+from contextlib import suppress
 
 from ompbind.commands.rank_variables import find_attempt, find_rank
 from ompbind.cpuset import named
-from ompbind.procfs.parsers import EXITED_STATES, Stat, find_descendants
+from ompbind.procfs.parsers import EXITED_STATES, Stat, find_descendants, find_owners
 from ompbind.procfs.reader import (
     is_proc_of_pid_namespace,
     read_children,
@@ -178,10 +179,8 @@ class OrphanTracker:
         for pid, process in self._listed.items():
             if process.group in self.groups and pid not in live and pid not in self.unkillable:
                 roots[pid] = self.groups[process.group]
-        found = dict(roots)
-        for pid, owner in roots.items() if not self.groups_only else ():
-            found |= dict.fromkeys(find_descendants(self._listed, (pid,)) - self.unkillable, owner)
-        return found
+        found = roots if self.groups_only else find_owners(self._listed, roots)
+        return {pid: owner for pid, owner in found.items() if pid not in self.unkillable}
 
     def _attribute(self, pid: int, live: Mapping[int, Owner]) -> Owner | None:
         """Return the exited attempt that a child is attributed to; None if it is not to be stopped."""
@@ -264,23 +263,22 @@ def signal_parent(pid: int, number: int, *, group: int = 0) -> bool:
 
 def signal_listed(pid: int, listed: Stat, number: int) -> bool:
     """Signal the process that /proc has listed as `listed`; False if it has exited since."""
-    try:
+    pidfd = -1
+    with suppress(OSError, AttributeError):  # it has exited, or this system or a limit permits no pidfd
         pidfd = os.pidfd_open(pid)
-    except (OSError, AttributeError):  # it has exited, or this system or the limit on files permits no pidfd
-        pidfd = -1
     try:
         stat = read_stat(pid)
         if stat is None or stat.start_ticks != listed.start_ticks:
             return False
-        if pidfd < 0:
-            return signal_process(pid, number)
         signal.pidfd_send_signal(pidfd, number)
-        return True
-    except OSError:
+    except ProcessLookupError:
         return False
+    except (OSError, AttributeError):  # no pidfd, or refused, as by old container filters
+        return signal_process(pid, number)
     finally:
         if pidfd >= 0:
             os.close(pidfd)
+    return True
 
 
 def has_exited(pid: int, listed: Stat) -> bool:

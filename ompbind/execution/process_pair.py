@@ -79,6 +79,8 @@ def become_supervisor(
             else:
                 code = _handle_killed_supervisor(supervisor, os.WTERMSIG(status), grace_s, inherited)
                 release()
+        except OSError as error:  # as of sigwait, where a filter refuses it; the supervisor kills all ranks
+            os.write(2, f"ompbind: error: {make_limit_error('cannot wait for the run', error)}\n".encode())
         finally:
             os._exit(code)
     os.setpgid(0, 0)

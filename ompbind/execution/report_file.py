@@ -18,7 +18,14 @@ from typing import TypeAlias
 
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.output.log_files import is_log
-from ompbind.execution.safe_files import OpenDirectory, find_descriptor, is_same, open_parent, resolve
+from ompbind.execution.safe_files import (
+    OpenDirectory,
+    find_descriptor,
+    is_same,
+    open_parent,
+    resolve,
+    write_to_disk,
+)
 from ompbind.execution.signals import block_signals
 from ompbind.record import Record
 
@@ -72,7 +79,7 @@ def prepare_report(name: str, logs: str = "") -> ReportFile:
                 raise FileExistsError(errno.EEXIST, "a rank writes its output there")
             os.makedirs(parent, exist_ok=True)
         directory = OpenDirectory(parent)
-        before = _check_entry(directory, last or ".")
+        before = _check_entry(directory, parent, last or ".")
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         message = f"the report cannot be written to {name or repr(name)}: {why}"
@@ -81,7 +88,7 @@ def prepare_report(name: str, logs: str = "") -> ReportFile:
     return ReportFile(name=name, path=path, directory=directory, before=before)
 
 
-def _check_entry(directory: OpenDirectory, name: str) -> os.stat_result | None:
+def _check_entry(directory: OpenDirectory, parent: str, name: str) -> os.stat_result | None:
     """Return the status of a file, None if there is none; raises OSError if it cannot take a report."""
     before = directory.read_entry(name)
     if risk := directory.find_risk(before):
@@ -93,7 +100,7 @@ def _check_entry(directory: OpenDirectory, name: str) -> os.stat_result | None:
             os.close(directory.open_existing(name, before))
         except OSError as error:
             raise OSError(errno.ENODEV, f"this device cannot be opened ({error.strerror})") from None
-    if not os.access(name if before else ".", os.W_OK, dir_fd=directory.fd):
+    if not os.access(os.path.join(parent, name if before else ""), os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     return before
 
@@ -202,4 +209,4 @@ def _write(file: int, data: bytes, wait: Waiter, *, in_place: bool) -> None:
             os.ftruncate(file, 0)
         raise
     if is_file:
-        os.fsync(file)
+        write_to_disk(file)

@@ -15,6 +15,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from functools import cache
 
+from ompbind.errors import REFUSED
+
 _DIRECTORY = getattr(os, "O_PATH", 0) | os.O_NOFOLLOW | os.O_DIRECTORY  # other systems have no O_PATH
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _EXISTING = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
@@ -76,6 +78,15 @@ def is_same(before: os.stat_result | None, now: os.stat_result) -> bool:
     return (before.st_uid, stat.S_IFMT(before.st_mode)) == (now.st_uid, stat.S_IFMT(now.st_mode))
 
 
+def write_to_disk(file: int) -> None:
+    """Have the kernel write a file to the disk now; without an error where a filter refuses that."""
+    try:
+        os.fsync(file)
+    except OSError as error:
+        if error.errno not in (*REFUSED, errno.EINVAL):
+            raise
+
+
 class OpenDirectory:
     """A directory that stays open, and what can be done safely with its entries; methods raise OSError.
 
@@ -135,7 +146,7 @@ class OpenDirectory:
                     os.fchmod(file.fileno(), old.st_mode & 0o777)
                 file.write(data)
                 file.flush()
-                os.fsync(file.fileno())
+                write_to_disk(file.fileno())
             os.rename(temporary, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
         except BaseException:
             with suppress(OSError):  # it was not created, or is renamed already

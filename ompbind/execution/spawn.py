@@ -27,7 +27,13 @@ from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from ompbind.commands.rank_command import RankCommand
 from ompbind.cpuset import CpuSet, named
-from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError
+from ompbind.errors import (
+    REFUSED,
+    REFUSED_HINT,
+    CommandNotExecutableError,
+    CommandNotFoundError,
+    LaunchError,
+)
 from ompbind.execution.orphans import exit_with_parent
 from ompbind.execution.signals import Foreground, block_signals
 from ompbind.procfs.reader import is_proc_of_pid_namespace
@@ -57,7 +63,8 @@ LIMIT_HINTS = {
 
 def make_limit_error(what: str, error: OSError) -> LaunchError:
     """Return the error that something cannot be done, with a hint if a limit of the system is the cause."""
-    return LaunchError(f"{what}: {error.strerror}", hint=LIMIT_HINTS.get(error.errno or 0, ""))
+    hint = REFUSED_HINT if error.errno in REFUSED else LIMIT_HINTS.get(error.errno or 0, "")
+    return LaunchError(f"{what}: {error.strerror}", hint=hint)
 
 
 _UNLIMITED = resource.RLIM_INFINITY
@@ -121,7 +128,7 @@ def set_affinity(cpus: CpuSet, tid: int = 0) -> None:
     except OSError as error:
         is_unusable = error.errno == errno.EINVAL
         why = "offline or no longer allowed" if is_unusable else error.strerror
-        hint = _REFUSED_HINT if error.errno == errno.EPERM else _RETRY_HINT
+        hint = _REFUSED_HINT if error.errno in REFUSED else _RETRY_HINT
         raise LaunchError(f"cannot bind to {named('CPU', cpus)}: {why}", hint=hint) from error
     current = CpuSet(os.sched_getaffinity(tid))
     if current != cpus:
@@ -267,27 +274,27 @@ def spawn(
 
             policy = temporary_policy(command.memory)
         with working_directory(command.directory), policy:
-            if terminal is not None or not is_proc_of_pid_namespace():
-                pid, pipe = fork_child(execute)
-                failure = os.read(pipe, 16)  # end of file when the command runs
-                os.close(pipe)
-                if failure:
-                    os.waitpid(pid, 0)
-                    raise OSError(int(failure), os.strerror(int(failure)))
-                return pid
-            actions = [(os.POSIX_SPAWN_DUP2, *pair) for pair in redirections]
-            return os.posix_spawn(
-                path, command.argv, command.env,
-                file_actions=actions, setpgroup=0, setsigmask=foreground.signal_mask, setsigdef=ignored,
-            )  # fmt: skip
+            if terminal is None and is_proc_of_pid_namespace():
+                actions = [(os.POSIX_SPAWN_DUP2, *pair) for pair in redirections]
+                with suppress(PermissionError):  # old container filters refuse clone3, but not fork
+                    return os.posix_spawn(
+                        path, command.argv, command.env,
+                        file_actions=actions, setpgroup=0, setsigdef=ignored,
+                        setsigmask=foreground.signal_mask,
+                    )  # fmt: skip
+            pid, pipe = fork_child(execute)
+            failure = os.read(pipe, 16)  # end of file when the command runs
+            os.close(pipe)
+            if failure:
+                os.waitpid(pid, 0)
+                raise OSError(int(failure), os.strerror(int(failure)))
+            return pid
     except LaunchError as error:
         raise error.of_rank(command.name) from error
     except OSError as error:
-        limited = make_limit_error("cannot start", error)
-        path = os.path.join(command.directory, path)
-        raise (limited if limited.hint else exec_error(path, error.errno or 0)).of_rank(
-            command.name
-        ) from error
+        is_limit, path = error.errno in LIMIT_HINTS, os.path.join(command.directory, path)
+        why = make_limit_error("cannot start", error) if is_limit else exec_error(path, error.errno or 0)
+        raise why.of_rank(command.name) from error
 
 
 def fork_child(act: Callable[[], bytes]) -> tuple[int, int]:

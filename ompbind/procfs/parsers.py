@@ -3,12 +3,15 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
 
 from ompbind.record import Record
 from ompbind.text import clean_name
 
 EXITED_STATES = ("Z", "X", "x")
 """The states of processes and threads that have exited: zombie, dead."""
+
+T = TypeVar("T")
 
 _POLICIES = {0: "other", 1: "fifo", 2: "rr", 3: "batch", 5: "idle", 6: "deadline", 7: "ext"}
 """Scheduling policies by number (SCHED_*), with the names of `chrt`."""
@@ -118,16 +121,22 @@ def is_overwritten(environ: bytes) -> bool:
 
 def find_descendants(processes: Mapping[int, Stat], roots: Collection[int]) -> set[int]:
     """Return the PIDs of some processes and of all their descendants."""
+    return set(find_owners(processes, dict.fromkeys(roots)))
+
+
+def find_owners(processes: Mapping[int, Stat], owners: Mapping[int, T]) -> dict[int, T]:
+    """Return the owner of each process that has one: its own, or the owner of its nearest ancestor."""
     children: dict[int, list[int]] = {}
     for pid, process in processes.items():
         children.setdefault(process.parent, []).append(pid)
-    found: set[int] = set()
-    new = list(roots)
+    found = dict(owners)
+    new = list(owners)
     while new:
         pid = new.pop()
-        if pid not in found:
-            found.add(pid)
-            new.extend(children.get(pid, ()))
+        for child in children.get(pid, ()):
+            if child not in found:
+                found[child] = found[pid]
+                new.append(child)
     return found
 
 

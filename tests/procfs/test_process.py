@@ -89,14 +89,16 @@ TREES = st.dictionaries(st.integers(1, 30), st.integers(0, 30), max_size=30)
 def test_descendants_are_all_processes_below_a_root(parents, roots):
     processes = {pid: parse_stat(stat()).replace(parent=parent) for pid, parent in parents.items()}
 
-    def is_below_root(pid):
+    def find_root(pid):
         seen = set()
         while pid not in roots and pid in parents and pid not in seen:
             seen.add(pid)
             pid = parents[pid]
-        return pid in roots
+        return pid if pid in roots else None
 
-    assert parsers.find_descendants(processes, roots) == roots | set(filter(is_below_root, parents))
+    expected = {pid: root for pid in {*parents, *roots} if (root := find_root(pid))}
+    assert parsers.find_owners(processes, {root: root for root in roots}) == expected
+    assert parsers.find_descendants(processes, roots) == set(expected)
 
 
 LOCKS = """1: FLOCK  ADVISORY  WRITE 4711 00:19:1 0 EOF

@@ -52,7 +52,7 @@ class LogDirectory:
         except OSError as error:
             wrong = f"cannot create or open the log directory {path}: {error.strerror}"
             raise LaunchError(wrong, hint=_CHOOSE_ANOTHER) from error
-        if not os.access(".", os.W_OK | os.X_OK, dir_fd=self._directory.fd):
+        if not os.access(real, os.W_OK | os.X_OK):
             raise LaunchError(f"no permission to write to the log directory {path}", hint=_CHOOSE_ANOTHER)
         self._opened: dict[str, os.stat_result] = {}
         names = [f"{rank}.{kind}" for rank in ranks for kind in (OUT, ERR)]

@@ -4,7 +4,7 @@ import os
 import sys
 
 from ompbind.cpuset import EMPTY, CpuSet
-from ompbind.errors import MachineError
+from ompbind.errors import REFUSED_HINT, MachineError
 from ompbind.machine.model import Level, Machine, Node, Partition, check_size, drop_repeated, make_domains
 from ompbind.machine.read.linux_cgroup import read_limits
 from ompbind.machine.read.linux_topology import (
@@ -26,7 +26,11 @@ def read_live(*, devices: bool = False) -> Machine:
     """Read this machine, and what this process may use of it. Raises MachineError."""
     if not sys.platform.startswith("linux"):
         return make_counted_machine(os.cpu_count() or 1, _count_cores(), os.uname().sysname)
-    affinity = CpuSet(os.sched_getaffinity(0))
+    try:
+        affinity = CpuSet(os.sched_getaffinity(0))
+    except OSError as error:
+        message = f"cannot read the allowed CPUs: sched_getaffinity: {error.strerror}"
+        raise MachineError(message, hint=REFUSED_HINT) from error
     root = DirectoryRoot("/", name=LIVE)
     machine = read_root(root, affinity, os.uname().machine)
     return add_devices(machine, root, device_files="/dev") if devices else machine

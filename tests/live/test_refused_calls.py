@@ -1,0 +1,117 @@
+"""System calls that a container filter refuses: ompbind works without them, or reports one clear error."""
+
+import errno
+import json
+import os
+import re
+import sys
+
+import pytest
+
+from tests.live.conftest import SANDBOX, children_of, wait_until
+
+WORKS = None
+REFUSED = "a system call is refused"
+IS_X86 = os.uname().machine == "x86_64"
+
+CALLS = {
+    # call: its numbers on x86_64 and others, and what `run` does: it works, or its error names this
+    "pidfd_open": (434, 434, WORKS),
+    "pidfd_send_signal": (424, 424, WORKS),
+    "clone3": (435, 435, WORKS),
+    "faccessat2": (439, 439, WORKS),
+    "statx": (332, 291, WORKS),
+    "memfd_create": (319, 279, WORKS),
+    "fsync": (74, 82, WORKS),
+    "prctl": (157, 167, WORKS),
+    "PR_SET_CHILD_SUBREAPER": ("157=36", "167=36", WORKS),
+    "PR_SET_PDEATHSIG": ("157=1", "167=1", WORKS),
+    "get_mempolicy": (239, 236, WORKS),
+    "set_mempolicy": (238, 237, WORKS),
+    "flock": (73, 32, WORKS),
+    "sched_setaffinity": (203, 122, "sched_setaffinity is refused"),
+    "sched_getaffinity": (204, 123, "cannot read the allowed CPUs: sched_getaffinity"),
+    "epoll_create1": (291, 20, REFUSED),
+    "waitid": (247, 95, REFUSED),
+    "setpgid": (109, 154, REFUSED),
+    "rt_sigtimedwait": (128, 137, "cannot wait for the run"),
+}
+
+LEAVES_A_DAEMON = 'echo "cpus $(taskset -cp $$)"; setsid sleep 300 "$@" & :'
+
+
+def sandbox(call, error):
+    number = CALLS[call][0 if IS_X86 else 1]
+    return (sys.executable, SANDBOX, str(error), str(number), "--")
+
+
+@pytest.mark.two_cpus
+@pytest.mark.parametrize("error", [errno.EPERM, errno.ENOSYS], ids=["EPERM", "ENOSYS"])
+@pytest.mark.parametrize("call", CALLS)
+def test_a_run_works_or_its_error_is_clear(scene, tmp_path, call, error):
+    """It binds its ranks, writes the report, and leaves no daemon."""
+    expected, report = CALLS[call][2], tmp_path / "run.json"
+    ranks = scene.command("sh", "-c", LEAVES_A_DAEMON)
+    options = ("-n", "2", "--memory", "bind", "--verify", "--report", str(report), "--output", "tag")
+    process = scene.begin(*options, *ranks, before=sandbox(call, error))
+    if expected is WORKS:
+        wait_until(lambda: process.poll() is not None, "the run has exited", 10)
+        code, messages, output = scene.end(process)
+        assert code == 0, messages
+        masks = re.findall(r"cpus .*: (\S+)\n", output)
+        assert sorted(masks) == [str(cpu) for cpu in sorted(os.sched_getaffinity(0))[:2]], output
+        assert json.loads(report.read_text())["exit_code"] == 0
+    else:
+        stderr = process.communicate(timeout=10)[1]
+        assert process.returncode == 125
+        assert expected in " ".join(stderr.split())
+        assert "Traceback" not in stderr
+        scene.check_nothing_left(call)
+    assert not [name for name in os.listdir(tmp_path) if name.startswith(".ompbind")]
+
+
+OTHERS = {
+    "exec": ("exec", "--", "true"),
+    "plan": ("plan", "-n", "2"),
+    "topo": ("topo",),
+    "inspect": ("inspect", "--all"),
+    "ps": ("ps",),
+    "bench": ("bench", "-n", "2", "--vary", "bind=rank,none", "--max-rounds", "1", "--", "true"),
+    "doctor": ("doctor",),
+}
+NOT_WORKING = {
+    "sched_getaffinity": {"exec": 125, "plan": 2, "topo": 2, "bench": 2, "doctor": 2},
+    "sched_setaffinity": {"bench": 0, "doctor": 1},
+    **{call: {"bench": 1} for call in ("epoll_create1", "waitid", "setpgid")},
+    "rt_sigtimedwait": {"bench": None},
+}
+"""Calls without which these verbs have another exit code than 0; None: without a fixed one."""
+
+
+SAMPLE = ("clone3", "fsync", "flock", *NOT_WORKING)
+
+
+@pytest.mark.two_cpus
+@pytest.mark.parametrize(
+    "call", [pytest.param(call, marks=() if call in SAMPLE else pytest.mark.long) for call in CALLS]
+)
+def test_other_verbs_work_or_their_error_is_clear(ompbind, tmp_path, call):
+    for verb, words in OTHERS.items():
+        expected = NOT_WORKING.get(call, {}).get(verb, 0)
+        done = ompbind(*words, before=sandbox(call, errno.EPERM), cwd=tmp_path, timeout=20)
+        assert "Traceback" not in done.stdout + done.stderr, done
+        assert expected in (done.returncode, None), (verb, done)
+        assert (
+            not expected
+            or verb == "bench"
+            or re.search("refused|sched_setaffinity", done.stderr + done.stdout)
+        ), done
+
+
+@pytest.mark.parametrize("call", ["pidfd_open", "pidfd_send_signal"])
+def test_a_run_is_stopped(scene, ompbind, call):
+    process = scene.begin("--run-id", "sleeper", *scene.command("sh", "-c", "sleep 300; :"))
+    wait_until(lambda: scene.claims() and children_of(process.pid), "the run is registered")
+    done = ompbind("stop", "sleeper", before=sandbox(call, errno.EPERM))
+    assert done.returncode == 0, done.stderr
+    assert scene.end(process)[0] == 143
