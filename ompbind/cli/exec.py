@@ -99,7 +99,7 @@ def _print_before_start(found: Registered, identity: RankIdentity, spec: RunSpec
         register.print_registry_messages(registry, verbose=verbose)
     elif plan.request.outside_ranks:  # the first rank does not know the devices of a bound rank
         register.print_warnings(plan, codes=("device-distance", "device-far"))
-    if registry.job_runs:
+    if registry.sibling_runs:
         register.print_differing_ranks(plan, registry)
     for line in _render_rank(plan, identity, spec).splitlines() if verbose else ():
         print_message(line)

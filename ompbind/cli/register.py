@@ -165,10 +165,10 @@ def print_differing_ranks(plan: Plan, registry: Registry) -> None:
     Otherwise warn of ranks that have divided the CPUs in another way, as their options differ.
     """
     digest, division = plan.request.configuration.digest, make_division(plan)
-    ranks = [run for run in registry.job_runs if run.configuration != digest]
+    ranks = [run for run in registry.sibling_runs if run.configuration != digest]
     effect = "have read other configuration files: start all ranks in one directory"
     if not ranks:
-        ranks = [run for run in registry.job_runs if run.division != division]
+        ranks = [run for run in registry.sibling_runs if run.division != division]
         effect = "have divided the CPUs in another way: give all ranks the same options"
     if ranks:
         pids = ", ".join(str(run.pid) for run in ranks[:NAMED_RUNS])

@@ -139,6 +139,12 @@ class Registry:
         """The live ranks of the same launcher's job."""
         return find_job_runs(self._live, self._identity)
 
+    @property
+    def sibling_runs(self) -> tuple[LiveRun, ...]:
+        """The live ranks of the same job, without those in which ranks of the job were started again."""
+        parent = self._identity.parent_run_id
+        return tuple(run for run in self.job_runs if run.parent_run_id == parent)
+
     def __enter__(self) -> Registry:
         """Read the claims, unless `sharing` is SHARE, and lock their directory if it is strict.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.launchers.environments import OPEN_MPI_5, make_env
-from tests.live.conftest import one_line, required, state_of, two_cpus, wait_until
+from tests.live.conftest import OMPBIND, one_line, required, state_of, two_cpus, wait_until
 from tests.tables import rows
 
 ROOT = Path(__file__).parent.parent.parent
@@ -237,6 +237,15 @@ def test_ranks_with_different_options_are_warned(ompbind, start):
     assert (same.returncode, same.stderr, other.returncode) == (0, "", 0)
     text = f"other ranks of this job (pid {one.pid}) have divided the CPUs in another way: give all ranks"
     assert text in one_line(other.stderr)
+
+
+def test_exec_inside_of_exec_is_compared_with_inner_ranks_only(ompbind):
+    """The outer ranks have divided the CPUs, the inner ranks keep theirs."""
+    two_cpus()
+    words = ("exec", "--run-id", "job", "--local-rank", "0", "--local-size", "2", "--")
+    done = ompbind(*words, OMPBIND, *words, "true")
+    assert (done.returncode, "an outer 'ompbind exec'" in one_line(done.stderr)) == (0, True), done.stderr
+    assert "divided" not in done.stderr
 
 
 LOCAL_SIZE = 8
