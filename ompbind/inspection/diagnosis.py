@@ -25,6 +25,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ompbind.commands.rank_variables import OMPBIND_CPUS, OMPBIND_RANK, OMPBIND_RUN_ID, OMPBIND_SERVICE_CPUS
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, union
+from ompbind.machine.read.root import whole_number
 from ompbind.openmp import runtimes
 from ompbind.openmp.binding import Bind, parse_places, render_places
 from ompbind.openmp.runtimes import KMP_AFFINITY, KMP_READERS, PLACE_VARIABLES, OmpRuntime
@@ -136,20 +137,23 @@ def is_unbound(process: ProcessState, expected: ExpectedBinding) -> bool:
     """Return whether OpenMP threads of a process are not on places, although the mode of the rank has places.
 
     All its threads are allowed on all CPUs of the rank, and its variables do not name the planned places; or
-    they do, but a runtime that applies them when it is loaded has not.
+    they do, but a runtime that applies them when it is loaded has not. Other runtimes apply them when they
+    start their threads. These look like any others: so nothing is missing in a process with fewer threads
+    than its runtime starts.
     """
     has_places = expected.binds_workers and len(expected.cpus) > 1
     is_written = not expected.places or render_places(expected.places) is not None  # else it is too long
     loaded, masks = find_runtimes(process), [thread.cpus for thread in process.threads]
     if not (has_places and is_written and loaded and process.is_environment_known):
         return False
-    if len(masks) < 2 or {*masks} != {expected.cpus}:
+    if {*masks} != {expected.cpus}:
         return False
-    own = expect_variables(process.env)
+    env, own = process.env, expect_variables(process.env)
     if own is None or own.bind is Bind.NONE or set(own.places) != set(expected.places):
-        return True
+        team = whole_number(env.get("OMP_NUM_THREADS", "").partition(",")[0]) or len(expected.compute)
+        return 1 < team <= len(masks)
     at_load = any(runtime.family and runtime.family.facts.narrows_at_load for runtime in loaded)
-    return at_load and expected.bind is Bind.EXACT
+    return at_load and expected.bind is Bind.EXACT and "OMP_PLACES" in env and len(masks) > 1
 
 
 def explain_changed(process: ProcessState, expected: ExpectedBinding, names: Sequence[str]) -> str:

@@ -12,8 +12,10 @@ The mask M of each thread is compared with the rank's CPUs R, service CPUs inclu
 With places (--bind thread, core, exact) the threads on each place are counted. A place may have one thread
 on each of its CPUs for each OpenMP runtime. With --bind exact the initial thread must be alone on its place:
 
-    too many threads on a place    issue "stacked", an error, if another place has no thread
-                                   issue "crowded", a note, if all places have threads
+    too many threads on a place    issue "stacked", an error, if another place has no thread, and the threads
+                                     have worked and waited for each other
+                                   issue "crowded", a note, otherwise: a runtime that has not started its
+                                     threads leaves places free, and plain threads inherit the first place
 
 The planned binding can be absent although no mask is wrong:
 
@@ -38,7 +40,7 @@ from ompbind.inspection.diagnosis import ExpectedBinding, find_runtimes
 from ompbind.inspection.verdict import ThreadIssue, Verdict, sort_issues
 from ompbind.machine.read.linux_cgroup import CgroupLimits
 from ompbind.openmp.binding import Bind
-from ompbind.procfs.process_state import ProcessState
+from ompbind.procfs.process_state import ProcessState, ThreadState
 from ompbind.record import Record
 from ompbind.text import Severity
 
@@ -79,6 +81,9 @@ _ProcessIssue: TypeAlias = tuple[str, Severity, str, ProcessState, tuple[CpuSet,
 """An issue of one process: its code, its severity, the cause, the process, the masks of its threads."""
 
 _MASKS_SHOWN = 3  # different masks that a text names
+_WORKED_S, _WORKED_PART, _WAITED = 0.1, 0.05, 0.25
+"""A thread competes for its CPU from this CPU time on, also as a part of that of the busiest thread of the
+process, and if its run delay is this part of its own CPU time."""
 
 
 def judge(
@@ -211,9 +216,23 @@ def _find_place_issues(
         cause = "more threads than places, or several threads start parallel regions; use --bind rank"
     if free:
         cause += f"; no thread is bound to {_name_masks(free)}"
-    is_error = free or (shared and expected.rank is None)
+    busiest_s = max(thread.busy_s or 0.0 for thread in process.threads)
+    working = Counter(thread.cpus for thread in process.threads if _competes(thread, busiest_s))
+    is_working = any(working[place] > (1 if place == first else per_cpu * len(place)) for place in crowded)
+    is_error = (free and is_working) or (shared and expected.rank is None)
     code, severity = ("stacked", Severity.ERROR) if is_error else ("crowded", Severity.NOTE)
     yield code, severity, cause, process, masks
+
+
+def _competes(thread: ThreadState, busiest_s: float) -> bool:
+    """Return whether a thread has worked, and waited for its CPU: less only happens beside idle threads.
+
+    `busiest_s` is the CPU time of the busiest thread of its process. Unknown times count.
+    """
+    if thread.busy_s is None:
+        return True
+    waited = thread.delay_s is None or thread.delay_s >= _WAITED * thread.busy_s
+    return waited and thread.busy_s >= max(_WORKED_S, _WORKED_PART * busiest_s)
 
 
 def _find_absent_binding(

@@ -265,6 +265,9 @@ WITHOUT_BOTH = "executed without OMP_PLACES and without OMP_PROC_BIND"
     (Bind.RANK, [SHELL, executed("0-1*2", GOMP)], "note environment", WITHOUT_BOTH),
     (Bind.THREAD, [SHELL, executed("0-1 1", GOMP, env={**WORKERS, "OMP_NUM_THREADS": "1"})],
      "note environment", "python (100) was executed with OMP_NUM_THREADS=1 (planned: 2)"),
+    # fewer threads than a runtime starts, so it has not started them
+    (Bind.THREAD, [SHELL, executed("0-1*3", GOMP, env={"OMP_NUM_THREADS": "4"})], "note environment", ""),
+    (Bind.EXACT, [SHELL, executed("0-1*3", LLVM, env={"OMP_NUM_THREADS": "1"})], "note environment", ""),
     (Bind.RANK, [executed("0-1", GOMP, env={**WHOLE, "KMP_AFFINITY": "none"})],
      "note environment", "with KMP_AFFINITY=none (planned: unset)"),
 ])  # fmt: skip
@@ -274,10 +277,26 @@ def test_processes_executed_with_other_variables(bind, processes, found, text):
     assert text in verdict.text
 
 
+@pytest.mark.parametrize(("times", "code"), [
+    # (CPU time, run delay) of the initial thread, and of two threads that it has created
+    ([(2.0, 1.0), (0.0, 0.0)], "crowded"), ([(2.0, 1.0), (0.09, 0.1)], "crowded"),
+    ([(9.0, 5.0), (0.3, 0.3)], "crowded"), ([(0.5, 0.0), (0.5, 0.1)], "crowded"),  # they take turns
+    ([(2.0, 1.0), (0.5, 0.5)], "stacked"), ([(0.0, 0.0), (5.0, 5.0)], "stacked"),
+    ([(2.0, None), (0.5, None)], "stacked"),
+])  # fmt: skip
+def test_threads_that_inherit_a_place_are_an_error_if_they_compete_for_its_cpu(times, code):
+    made = process("0*3", GOMP, **ONE_EACH)
+    pairs = zip(made.threads, [*times, times[-1]], strict=True)
+    threads = tuple(thread.replace(busy_s=busy_s, delay_s=delay_s) for thread, (busy_s, delay_s) in pairs)
+    (issue,) = judge([made.replace(threads=threads)], plan(Bind.EXACT)).issues
+    assert (issue.code, issue.severity is Severity.ERROR) == (code, code == "stacked")
+
+
 def test_a_list_of_cpus_is_a_binding_too():
     listed = {"KMP_AFFINITY": "granularity=fine,explicit,proclist=[0,1]"}
     expected = plan(Bind.EXACT).replace(run_id="job", variables=select_variables(listed))
-    assert judge([process("0-1*2", INTEL, **IDENTITY, **listed)], expected).severity is Severity.OK
+    for libraries in ((INTEL,), (INTEL, GOMP)):  # libgomp does not read this variable
+        assert judge([process("0-1*2", *libraries, **IDENTITY, **listed)], expected).severity is Severity.OK
     verdict = judge([process("0-1", INTEL, **IDENTITY)], expected)
     assert (verdict.issues[0].code, verdict.severity) == ("environment", Severity.ERROR)
 

@@ -20,6 +20,7 @@ from ompbind.inspection.diagnosis import ExpectedBinding
 from ompbind.openmp.binding import Bind
 from ompbind.procfs.reader import list_threads, read_memory_policy
 from tests.live.conftest import is_alive, one_line, ranks_of, required, two_cpus, wait_until
+from tests.live.runtimes import BINDS, RUNTIMES, is_installed, path_of
 
 LIMIT = ("--timeout", "30")
 """For runs whose test waits for a line that may not come."""
@@ -156,6 +157,30 @@ def test_strict_fails_if_the_command_removes_the_binding(ompbind, trap, both, op
     assert done.returncode == code, done.stderr
     assert ("are not bound to places" in one_line(done.stderr)) == bool(code)
     assert ("1 of them bound to the compute CPUs" in one_line(done.stderr)) == (not code)
+
+
+STAGES = """
+import ctypes, os, sys, threading, time
+library = ctypes.CDLL(sys.argv[1])
+for _ in range(2):
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+time.sleep(4)  # until a sample has been judged
+library.GOMP_parallel(ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: None), None, 2, 0)
+time.sleep(4)
+os._exit(0)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in RUNTIMES if is_installed(name)])
+def test_strict_never_stops_a_program_before_or_after_its_first_region(start, both, name):
+    """All modes at once; each program also has plain threads."""
+    words = ("run", "--share", "--verify=strict", "-m", both, "--bind")
+    command = ("--", *PYTHON, STAGES, path_of(name))
+    preload = ("--preload", path_of(name))
+    runs = [start(*words, bind, *more, *command) for bind in BINDS for more in ((), preload)]
+    ended = [(run.wait(30), run.stderr.read()) for run in runs]
+    assert [code for code, _ in ended] == [0] * len(runs), "".join(text for _, text in ended)
 
 
 @pytest.mark.parametrize(
