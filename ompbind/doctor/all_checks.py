@@ -17,6 +17,7 @@ CHECKS: Mapping[str, HostCheck] = {
     "set-apart": machine.check_excluded,
     "smt": machine.check_smt,
     "quota": machine.check_quota,
+    "task-limit": machine.check_task_limit,
     "bind-call": machine.check_bind_call,
     "devices": machine.check_devices,
     "virtual": machine.check_virtual,

@@ -10,6 +10,7 @@ from ompbind.machine.model import Level, Machine
 from ompbind.planning.devices.locality import find_locality, find_near
 from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.memory import measure_remote_memory, render_not_allowed
+from ompbind.planning.notes import OWN_CPUS, render_fewer_cpus
 
 SHARING_COST = (
     "threads that share a CPU take turns, and all threads of a parallel region wait for the last one"
@@ -126,9 +127,27 @@ def check_quota(host: HostFacts, machine: Machine) -> Iterator[HostIssue]:
     found = f"the cgroup limits CPU time to {quota:g} of {count(cpus, 'allowed CPU')}"
     why = "thread pools sized by CPU count exhaust the quota, and then all threads are throttled"
     where = "docker and podman: --cpus" if host.kernel.container else "CPUQuota= of the systemd unit"
-    remedy = "none for 'ompbind run', whose thread counts stay within the quota; otherwise"
-    remedy += f" OMP_NUM_THREADS={max(1, int(quota))}, or a larger quota ({where})"
-    yield note("CPU quota", found, why, remedy)
+    remedy = "'ompbind run' sets OMP_NUM_THREADS and similar variables (without ompbind,"
+    remedy += f" OMP_NUM_THREADS={max(1, int(quota))}); for pools that read no variable (C++, TBB, OpenVINO),"
+    remedy += f" 'ompbind run {render_fewer_cpus(machine, quota)}' gives a rank as few CPUs as the quota has;"
+    yield note("CPU quota", found, why, f"{remedy} or a larger quota ({where})")
+    if host.kernel.container and machine.allowed == machine.online:
+        found = "a container with a quota and no cpuset does not see runs of other containers"
+        why = f"ranks with a part of the CPUs begin at CPU {machine.allowed.first} in each such container"
+        yield note("CPU quota", found, why, OWN_CPUS)
+
+
+@_if_readable
+def check_task_limit(host: HostFacts, machine: Machine) -> Iterator[HostIssue]:
+    """Compare how many processes and threads may still start with the number of CPUs."""
+    limit = machine.task_limit
+    if limit is None or limit.left > len(machine.allowed):
+        yield ok("processes and threads", "no limit" if limit is None else f"{limit}")
+        return
+    cpus = count(len(machine.allowed), "allowed CPU")
+    why = f"ranks with a thread for each of {cpus} cannot start all threads"
+    remedy = "raise it: --pids-limit of docker and podman, TasksMax= of the systemd unit, ulimit -u, sysctl"
+    yield note("processes and threads", f"{limit}", why, remedy)
 
 
 def check_bind_call(host: HostFacts) -> Iterator[HostIssue]:

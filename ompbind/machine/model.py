@@ -97,6 +97,22 @@ class CoreKind(Record):
         return {"topology": "hardware threads and L2 caches", "frequency": "frequencies"}.get(self.source, "")
 
 
+class TaskLimit(Record):
+    """A limit on processes and threads (tasks): `used` exist, and `name` says where the limit is set."""
+
+    name: str
+    limit: int
+    used: int = 0
+
+    @property
+    def left(self) -> int:
+        """How many more tasks may start."""
+        return max(0, self.limit - self.used)
+
+    def __str__(self) -> str:
+        return f"{self.name} leaves {self.left} of {self.limit} processes and threads"
+
+
 KIND: Literal["kind"] = "kind"
 Column: TypeAlias = Level | Literal["kind"]
 """A column of a table: the domains of a level, or the kinds of cores."""
@@ -155,6 +171,7 @@ class Machine(Record):
     `source` names the topology source. `domains` contain all known levels, always with cores. `kinds` are
     ordered by strength, strongest first, and empty if all cores are equal. `isolated` and `nohz_full` are the
     kernel's lists of these names. `quota` is the CPU time of the cgroup in CPUs, None without a limit.
+    `task_limit` is the limit that leaves the fewest tasks.
     `bindable` is False on systems without affinity masks. `remarks` describe facts that the reader could not
     read or had to correct. `memory_allowed` are the NUMA nodes whose memory may be used, None if unknown.
     `refused_policies` are the modes of --memory that the kernel refuses, each with the reason, and with
@@ -173,6 +190,7 @@ class Machine(Record):
     isolated: CpuSet = EMPTY
     nohz_full: CpuSet = EMPTY
     quota: float | None = None
+    task_limit: TaskLimit | None = None
     bindable: bool = True
     remarks: tuple[str, ...] = ()
     memory_allowed: CpuSet | None = None

@@ -8,6 +8,7 @@ name.
 from collections.abc import Callable, Iterable, Iterator
 
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
+from ompbind.machine.model import Machine
 from ompbind.masks.resolution import UsableCpus, resolve_mask
 from ompbind.openmp.binding import Bind, BindingSyntax
 from ompbind.planning.allocation import divide_service
@@ -166,10 +167,31 @@ def _list_quota(plan: Plan) -> Iterator[Note]:
         if part.request.threads is None and placement.threads < len(placement.cpus)
     )
     has_too_many_ranks = any(note.code == _QUOTA_RANKS for note in throttling)
-    if plan.machine.quota is not None and limited and not has_too_many_ranks:
-        text = f"the CPU quota of the cgroup is {plan.machine.quota:g}: threads per rank limited to {limited}"
+    machine, ranks = plan.machine, len(plan.placements) + plan.request.outside_ranks
+    if (quota := machine.quota) is None:
+        return
+    requests = [part.request for part in plan.parts]
+    if limited and not has_too_many_ranks:
+        takes_cores = all(each.needs_strategy and STRATEGIES[each.strategy].takes_cores for each in requests)
+        fewer = render_fewer_cpus(machine, quota / ranks) if takes_cores else "a smaller mask"
+        text = f"the CPU quota of the cgroup is {quota:g}: threads per rank limited to {limited}"
+        text += f"; pools that count CPUs have more ({fewer} gives fewer CPUs)"
         yield Note(code="quota", text=text, warning=True)
     yield from throttling
+    chooses = all(request.mask is None and request.sharing is Sharing.WARN for request in requests)
+    if machine.allowed == machine.online and plan.idle and chooses:
+        text = f"ranks use {named('CPU', plan.used)}; without a cpuset, ranks in other containers"
+        yield Note(code="quota-cpus", text=f"{text} with a quota begin at the same CPU ({OWN_CPUS})")
+
+
+OWN_CPUS = "--cpuset-cpus of docker, -m with other CPUs, or --avoid with a shared OMPBIND_RUNTIME_DIR"
+"""What keeps ranks of several containers apart."""
+
+
+def render_fewer_cpus(machine: Machine, cpus: float) -> str:
+    """Return the options that give a rank at most so many CPUs: as many cores, with one CPU each."""
+    smt = "--smt 1 " if len(machine.table.cores) < len(machine.online) else ""
+    return f"{smt}-c {max(1, int(cpus))}"
 
 
 def find_throttling(plan: Plan) -> list[Note]:
@@ -189,6 +211,15 @@ def find_throttling(plan: Plan) -> list[Note]:
         text = f"{is_quota}: {threads} threads will be throttled (lower --threads)"
         notes.append(Note(code="quota", text=text, warning=True))
     return notes
+
+
+def _list_task_limit(plan: Plan) -> Iterator[str]:
+    limit, outside, placements = plan.machine.task_limit, plan.request.outside_ranks, plan.placements
+    threads = sum(placement.threads for placement in placements) + outside * placements[0].threads
+    if limit and threads >= limit.left:  # the supervisor is one more
+        ranks = f"{count(len(placements) + outside, 'rank')} with {count(threads, 'thread')}"
+        effect = "programs will fail to start threads (raise this limit, or start fewer ranks or threads)"
+        yield f"{ranks}: {limit}; {effect}"
 
 
 def _list_job_cpus(plan: Plan) -> Iterator[str]:
@@ -411,6 +442,7 @@ _SUBJECTS = (
     Subject(texts=_load_device_notes),
     Subject(texts=explain_memory),
     Subject(texts=_list_quota, of_run=True),
+    Subject(code="task-limit", texts=_list_task_limit, warning=True, of_run=True),
     Subject(code="job-cpus", texts=_list_job_cpus, warning=True),
     Subject(code="oversubscribed", texts=_list_oversubscribed, warning=True),
     Subject(texts=_list_counts),

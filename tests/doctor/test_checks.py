@@ -15,6 +15,7 @@ from ompbind.doctor.all_checks import CHECKS, run_checks
 from ompbind.doctor.checks_environment import BINDING_OPTIONS, BINDING_PACKAGES, BINDING_VARIABLES, RULES
 from ompbind.inspection.verdict import OthersLoad
 from ompbind.machine.devices import Device, DeviceKind
+from ompbind.machine.model import TaskLimit
 from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS
 from ompbind.planning.other_runs import LiveRun
 from ompbind.programs.command import Workload
@@ -30,6 +31,7 @@ SMT = make_machine(Shape(cores=4, smt=2))
 NODES = make_machine(Shape(packages=2, cores=4))
 FOUR = make_machine(Shape(packages=4, cores=1))
 FOUR_L3 = make_machine(Shape(l3s=4, cores=1))
+TASKS = TaskLimit(name="pids.max", limit=9, used=20)
 PRELOAD = (("tcmalloc", "/opt/lib/libtcmalloc.so.4"),)
 FOUND = PRELOAD[0][1]
 ON_1 = NODES.replace(memory_allowed=CPUS("1"))
@@ -113,6 +115,9 @@ TABLE = [
     ("set-apart", NOTE, "CPUs 6-7: isolated", plain(isolated=CPUS("6-7"))),
     ("smt", OK, "8 hardware threads per core: ranks use 4", here(make_machine(Shape(smt=8)))),
     ("quota", NOTE, "the cgroup limits CPU time to 2.5 of 8 allowed CPUs", plain(quota=2.5)),
+    ("task-limit", OK, "no limit", here()),
+    ("task-limit", OK, "pids.max leaves 30 of 50 proc", plain(task_limit=TASKS.replace(limit=50))),
+    ("task-limit", NOTE, "leaves 0 of 9 proc", plain(task_limit=TASKS)),
     ("load", NOTE, "other processes used 88 % of CPUs 0-7 in 1.0 s",
      here(others=OthersLoad(cpus=CPUS("0-7"), span_s=1.0, used_s=7.04), idle=CPUS("2"))),
     ("bind-call", ERROR, "is refused", may(may_bind="refused")),
@@ -267,6 +272,12 @@ def test_reasons_and_remedies_depend_on_the_cause():
     ):
         (found,) = issues_of("cpus", host)
         assert remedy in found.remedy
+    for machine, quota, fewer in ((PLAIN, 2.5, "-c 2"), (PLAIN, 0.5, "-c 1"), (SMT, 2.0, "--smt 1 -c 2")):
+        limited = here(machine.replace(quota=quota))
+        (alone,) = issues_of("quota", limited)
+        assert f"'ompbind run {fewer}' gives" in alone.remedy
+        _, in_container = issues_of("quota", limited.replace(kernel=docker))
+        assert "--cpuset-cpus" in in_container.remedy
     for release, versions in (("4.18.0-553.el8", ["5.3", "5.15", "6.2"]), ("5.15.0", ["6.2"])):
         (found,) = issues_of("kernel", kernel(release=release))
         assert re.findall(r"5\.3|5\.15|6\.2", found.why) == versions

@@ -313,7 +313,11 @@ def quota(cgroup):
     def make(cpus):
         us = str(int(cpus * 100_000))
         one, two = ("cpu.cfs_quota_us", us), ("cpu.max", f"{us} 100000")  # by version of cgroups
-        return cgroup({"/sys/fs/cgroup/cpu": one, "/sys/fs/cgroup": two})[1]
+        directory, words = cgroup({"/sys/fs/cgroup/cpu": one, "/sys/fs/cgroup": two})
+        for name, most in (("cpu.shares", "262144"), ("cpu.weight", "10000")):  # other processes wait
+            if (directory / name).exists():
+                (directory / name).write_text(most)
+        return words
 
     return make
 

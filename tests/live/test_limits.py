@@ -17,6 +17,7 @@ from tests.live.conftest import (
     SANDBOX,
     children_of,
     need_ascii_path,
+    one_line,
     state_of,
     supervisor_of,
     wait_until,
@@ -131,8 +132,8 @@ OTHER_USER = 61234 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
 
 
 @pytest.mark.no_quota
-@pytest.mark.parametrize("processes", [1, 3, 10])
-def test_few_processes_of_a_user(scene, public, public_ompbind, monkeypatch, processes):
+@pytest.mark.parametrize(("processes", "left"), [(1, 0), (3, 2), (10, 9)])
+def test_few_processes_of_a_user(scene, public, public_ompbind, monkeypatch, processes, left):
     monkeypatch.setenv(RUNTIME_DIR, str(public))
     command = scene.command("sh", "-c", "exec sleep 300")
     how = {"before": [*as_user(OTHER_USER), "prlimit", f"--nproc={processes}"], "program": public_ompbind}
@@ -140,7 +141,20 @@ def test_few_processes_of_a_user(scene, public, public_ompbind, monkeypatch, pro
     assert code == 125, messages
     assert re.search("cannot start( the run)?: Resource temporarily unavailable", messages)
     assert "hint: no more processes are allowed" in messages
-    assert len(re.findall("ompbind: ", messages)) == 1, messages
+    limit = f"of user {OTHER_USER} leaves {left} of {processes} processes and threads; programs will fail"
+    assert limit in messages
+    assert re.findall("ompbind: (warning)?", messages) == ["warning", ""], messages
+
+
+@pytest.mark.parametrize(("threads", "warned"), [("2", False), ("12", True)])
+def test_few_processes_in_a_cgroup(ompbind, cgroup, threads, warned):
+    """With the warning, a program with so many threads fails: without, it runs."""
+    limit = ("pids.max", "8")  # two are ompbind, and one is the shell of the rank
+    _, before = cgroup({"/sys/fs/cgroup/pids": limit, "/sys/fs/cgroup": limit})
+    script = "for i in $(seq 2 $OMP_NUM_THREADS); do sleep 1 & done; wait"
+    done = ompbind("run", "--share", "-t", threads, "--", "sh", "-c", script, before=before)
+    assert ("leaves 7 of 8 processes and threads" in one_line(done.stderr)) == warned
+    assert ("fork" in done.stderr) == (done.returncode != 0) == warned, done.stderr
 
 
 @pytest.mark.parametrize("ranks", [200, pytest.param(1000, marks=pytest.mark.long)])

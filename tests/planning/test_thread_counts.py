@@ -6,10 +6,12 @@ from hypothesis import strategies as st
 
 from ompbind.commands.environment import make_thread_variables
 from ompbind.errors import PlanError
+from ompbind.machine.model import TaskLimit
+from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.variables import MASK_COUNTS, THREAD_COUNTS
 from ompbind.planning.planner import make_plan, make_thread_counts
-from ompbind.planning.request import Compat, Request
+from ompbind.planning.request import Compat, Request, Sharing
 from ompbind.programs.command import Workload
 from tests.long import examples
 from tests.machines import Shape, make_machine
@@ -51,6 +53,32 @@ def test_warnings_name_the_quota(quota, options, expected):
             make_plan(machine, Request(strict=True, **options))
     else:
         assert make_plan(machine, Request(strict=True, **options))
+
+
+@pytest.mark.parametrize(("smt", "quota", "options", "fewer", "used"), [
+    (1, 4.5, {"ranks": 2}, "-c 2", ""), (1, 4.5, {"ranks": 2, "cores": 2}, "", "0-1,4-5"),
+    (2, 4.5, {"outside_ranks": 1}, "--smt 1 -c 2", ""), (1, 0.5, {"strategy": "compact"}, "-c 1", ""),
+    (1, 4.5, {"ranks": 2, "mask": parse_mask("0-3|4-7")}, "a smaller mask", ""),
+    (1, 4.5, {"cores": 2, "mask": parse_mask("2-7")}, "", ""),
+    (1, 4.5, {"cores": 2, "sharing": Sharing.AVOID}, "", ""), (1, None, {"cores": 2}, "", ""),
+])  # fmt: skip
+def test_pools_that_count_cpus_need_as_few_as_the_quota_has(smt, quota, options, fewer, used):
+    plan = make_plan(make_machine(EIGHT.replace(smt=smt), quota=quota), Request(**options))
+    texts = {note.code: note.text for note in plan.notes}
+    assert texts.get("quota", "").partition("have more (")[2].removesuffix(" gives fewer CPUs)") == fewer
+    assert texts.get("quota-cpus", "").startswith(f"ranks use CPUs {used};") == bool(used)
+
+
+@pytest.mark.parametrize(("options", "threads"), [
+    ({"ranks": 2}, None), ({"ranks": 2, "threads": 6}, 12), ({"threads": 10, "ranks": 1}, None),
+    ({"outside_ranks": 3}, 32),
+])  # fmt: skip
+def test_a_warning_names_the_limit_that_leaves_too_few_tasks(options, threads):
+    limit = TaskLimit(name="pids.max of /c", limit=20, used=9)
+    plan = make_plan(make_machine(EIGHT, task_limit=limit), Request(**options))
+    found = [note.text for note in plan.notes if note.code == "task-limit" and note.warning]
+    assert len(found) == (threads is not None)
+    assert not found or f"{threads} threads: pids.max of /c leaves 11 of 20 processes and threads" in found[0]
 
 
 MACHINE = make_machine(Shape(packages=2, cores=4, smt=2))

@@ -7,6 +7,7 @@ from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.errors import REFUSED_HINT, MachineError
 from ompbind.machine.model import Level, Machine, Node, Partition, check_size, drop_repeated, make_domains
 from ompbind.machine.read.linux_cgroup import read_limits
+from ompbind.machine.read.linux_tasks import read_task_limit
 from ompbind.machine.read.linux_topology import (
     CPU,
     read_cache_sizes,
@@ -81,6 +82,7 @@ def read_root(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
         isolated=isolated | allowed if limits.isolated else isolated,
         nohz_full=nohz_full,
         quota=limits.quota,
+        task_limit=read_task_limit(root),
         memory_allowed=memory_allowed,
         remarks=(*cpu_remarks, *domain_remarks, *node_remarks),
     ).with_domains(drop_repeated(parts, nodes))

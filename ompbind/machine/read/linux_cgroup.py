@@ -78,7 +78,7 @@ def read_limits_of(root: Root, pids: Iterable[int]) -> dict[int, CgroupLimits]:
 def read_directories(
     root: Root, process: str = "self", controllers: frozenset[str] | None = None
 ) -> Iterator[str]:
-    """Yield the directories that limit a process's CPUs or CPU time: of its cgroup and of its ancestors.
+    """Yield the directories that limit a process's CPUs, CPU time or tasks: of its cgroup and its ancestors.
 
     Each hierarchy's directories are in order, innermost first. `controllers` select the hierarchies with one
     of these controllers, "" for version 2.
@@ -161,12 +161,12 @@ def _list_directories(mount: _Mount, path: str | None) -> Iterator[str]:
 
 
 def _find_limiting_path(controllers: frozenset[str], paths: dict[str, str]) -> str | None:
-    """Return the path of the cgroup that limits the CPUs or the CPU time in a hierarchy, if it does."""
+    """Return the path of the cgroup that limits CPUs, CPU time or tasks in a hierarchy, if it does."""
     if "" in controllers:
         return paths.get("", paths.get("cpuset only"))
     if "cpuset" in controllers and "cpuset" not in paths:
         return paths.get("cpuset only")
-    limiting = controllers & {"cpu", "cpuset"} & set(paths)
+    limiting = controllers & {"cpu", "cpuset", "pids"} & set(paths)
     return paths[min(limiting)] if limiting else None
 
 

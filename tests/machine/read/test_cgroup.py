@@ -3,6 +3,7 @@
 import pytest
 
 from ompbind.machine.read.linux_cgroup import Throttling, read_limits, read_oom_kills, read_throttling
+from ompbind.machine.read.linux_tasks import read_task_limit
 from tests.machines import DictRoot
 
 SHORT = {
@@ -144,3 +145,63 @@ def test_throttling_since_an_earlier_reading():
     after = Throttling(cgroup="c", periods=10, throttled_periods=4, throttled_s=1.0)
     assert after.since(before) == Throttling(cgroup="c", periods=6, throttled_periods=3, throttled_s=0.75)
     assert before.since(after) == Throttling(cgroup="c")  # the cgroup was created again
+
+
+USER = "status = Name: x;Uid:\t7 0 0 0;CapEff: 0000000000000000;Threads: 3"
+
+
+@pytest.mark.parametrize(("expected", "files"), cases(f"""
+    pids.max of /cg/a leaves 12 of 20 processes and threads # an ancestor's limit is smaller
+    self = 0::/a/b
+    V2
+    cg/a/pids.max = 20
+    cg/a/pids.current = 8
+    cg/a/b/pids.max = 100
+    cg/a/b/pids.current = 8
+    proc/sys/kernel/pid_max = 32768
+
+    pids.max of /c leaves 0 of 5 processes and threads # version 1
+    self = 8:pids:/docker/x;1:cpu:/docker/x
+    MOUNT /docker/x /c rw - cgroup cgroup rw,pids
+    c/pids.max = 5
+    c/pids.current = 6
+
+    kernel.pid_max leaves 32768 of 32768 processes and threads # no limit of the cgroup
+    self = 0::/a
+    V2
+    cg/a/pids.max = max
+    proc/sys/kernel/pid_max = 32768
+
+    kernel.threads-max leaves 200 of 500 processes and threads
+    proc/loadavg = 0.1 0.2 0.3 1/300 999
+    proc/sys/kernel/threads-max = 500
+    proc/sys/kernel/pid_max = 32768
+
+    'ulimit -u' (RLIMIT_NPROC) of user 7 leaves 14 of 20 processes and threads # only tasks of this user count
+    proc/self/limits = Limit Soft Hard Units;Max processes    20   unlimited  processes
+    proc/loadavg = 0.1 0.2 0.3 1/300 999
+    proc/self/{USER}
+    proc/80/{USER}
+    proc/81/{USER}
+    proc/82/status = Uid: 0 7 7 7;Threads: 50
+
+    None # CAP_SYS_RESOURCE
+    proc/self/limits = Max processes 20 20 processes
+    proc/self/status = Uid: 7 7 7 7;CapEff: 0000000001000000
+
+    None # root
+    proc/self/limits = Max processes 20 20 processes
+    proc/self/status = Uid: 0 7 7 7;CapEff: 0000000000000000
+
+    None
+    proc/self/limits = Max processes unlimited unlimited processes
+    proc/self/{USER}
+
+    None # malformed
+    proc/self/limits = Max processes
+    proc/self/status = Uid:;CapEff: x
+    proc/loadavg = /
+    proc/sys/kernel/pid_max = many
+"""))  # fmt: skip
+def test_the_limit_with_the_fewest_tasks_left_counts(expected, files):
+    assert str(read_task_limit(DictRoot(files))) == expected
