@@ -44,7 +44,6 @@ from ompbind.machine.read.root import DirectoryRoot
 from ompbind.planning.plan import Plan
 from ompbind.procfs.reader import read_affinity
 from ompbind.record import Record
-from ompbind.text import Severity
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -271,9 +270,8 @@ def find_verification(verified: VerificationResult | None) -> tuple[Verification
     if verified is None:
         return Verification.NOT_CHECKED, ""
     for checked in verified.ranks:
-        for issue in checked.verdict.issues if checked.verdict else ():
-            if issue.severity is Severity.ERROR:
-                return Verification.VIOLATED, f"rank {checked.rank}: {issue.text}"
+        for issue in (*checked.errors, *(issue for _, issue in checked.past)):
+            return Verification.VIOLATED, f"rank {checked.rank}: {issue.text}"
     is_seen = all(checked.verdict for checked in verified.ranks)
     return Verification.VERIFIED if is_seen else Verification.UNSEEN, ""
 

@@ -7,20 +7,20 @@ import time
 import click
 
 from ompbind.cli import register, run_settings
-from ompbind.cli.console import read_message_width, render_message
+from ompbind.cli.console import read_message_width, render_message, write_stderr
 from ompbind.cli.option import VerbContext
 from ompbind.cli.settings import Settings, make_planning_settings, make_requests, make_spec_of_run
 from ompbind.cli.verb import Verb
 from ompbind.commands.environment import RunSpec
 from ompbind.commands.rank_command import make_commands
 from ompbind.errors import LaunchError, OmpbindError, RequestError
-from ompbind.execution.outcome import Outcome, exit_code, was_interrupted
+from ompbind.execution.outcome import Outcome, exit_code, find_error, was_interrupted
 from ompbind.execution.process_pair import become_supervisor
-from ompbind.execution.run_options import Reporter
+from ompbind.execution.run_options import Reporter, RunOptions
 from ompbind.execution.signals import exit_by_signal
 from ompbind.execution.spawn import find_starts
 from ompbind.execution.supervisor import supervise
-from ompbind.inspection.verdict import VerificationResult
+from ompbind.inspection.verdict import NO_RANK, VerificationResult, make_unseen
 from ompbind.launchers.launchers import may_have_launcher
 from ompbind.machine.read.linux import LIVE
 from ompbind.planning.plan import Plan
@@ -77,8 +77,9 @@ def run(ctx: click.Context) -> int:
         raise
     if outcome is None:
         return 0
-    if outcome.error:
-        raise outcome.error
+    decisive = find_error(outcome)
+    if decisive:
+        raise decisive
     if was_interrupted(outcome):
         exit_by_signal(signal.SIGINT)
     return exit_code(outcome)
@@ -129,15 +130,27 @@ def _plan_and_supervise(settings: Settings) -> Outcome | None:
         except LaunchError as error:
             outcome = Outcome(exits=(), error=error)
         else:
-            foreground = become_supervisor(release, settings.grace)
+            foreground = become_supervisor(release, settings.grace, verify=options.expected is not None)
             outcome = supervise(starts, options, foreground, reporter)
             if found.claim:
                 found.claim.publish_exit(exit_code(outcome))
+        outcome = _write_last_line(outcome, options, reporter)
     finally:
         release()
     if file is None:
         return outcome
     return finish_report(file, outcome, (plan, spec, began_at), settings)
+
+
+def _write_last_line(outcome: Outcome, options: RunOptions, reporter: Reporter) -> Outcome:
+    """Write the last line of --verify if the supervisor has not, and return the outcome with its result."""
+    if options.expected is None or outcome.exits:
+        return outcome
+    why = f"{NO_RANK}: {outcome.error.message}" if outcome.error else NO_RANK
+    verified = outcome.verified or make_unseen(why, strict=options.strict)
+    if text := reporter.verified(verified):
+        write_stderr(text)
+    return outcome.replace(verified=verified)
 
 
 def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, settings: Settings) -> None:

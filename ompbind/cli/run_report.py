@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from ompbind.cli.console import read_message_width, write_stderr
 from ompbind.cli.option import ValueLevel, VerbContext
+from ompbind.cli.options import STRICT
 from ompbind.cli.run_settings import choose_run_id, fill_paths
 from ompbind.cli.settings import Settings
 from ompbind.commands.environment import RunSpec
@@ -20,6 +21,7 @@ from ompbind.execution.outcome import Outcome, was_interrupted
 from ompbind.execution.report_file import READER_WAIT_S, ReportFile, prepare_report, write_report
 from ompbind.execution.shutdown import REPEAT_S
 from ompbind.execution.signals import make_request_check
+from ompbind.inspection.verdict import NO_RANK, make_unseen
 from ompbind.planning.plan import Plan
 from ompbind.report.plan_json import SCHEMA, render_run
 from ompbind.report.text import render_error
@@ -39,7 +41,8 @@ def open_report(settings: Settings, spec: RunSpec) -> ReportFile:
     can_be_taken = file.directory is not None and file.directory.shared and file.before is None
     if file.directory is None or not (can_be_taken or settings.wait is not None):
         return file
-    write_report(file, _render_failure(mask_secrets(spec), LaunchError("the run has not finished")))
+    error = LaunchError("the run has not finished")
+    write_report(file, _render_failure(mask_secrets(spec), error, error.message, settings))
     return prepare_report(path, log_dir)
 
 
@@ -70,8 +73,11 @@ def _write(
     return ""
 
 
-def _render_failure(spec: RunSpec, error: OmpbindError) -> str:
-    return render_run(None, spec, Outcome(exits=(), error=error), time.time())
+def _render_failure(spec: RunSpec, error: OmpbindError, unseen: str, settings: Settings) -> str:
+    """Render the report of a run without results; `unseen` is why no rank was verified."""
+    is_strict = settings.verify == STRICT
+    verified = None if settings.verify is None else make_unseen(unseen, strict=is_strict)
+    return render_run(None, spec, Outcome(exits=(), error=error, verified=verified), time.time())
 
 
 def report_failure(settings: Settings, error: Exception) -> None:
@@ -84,7 +90,8 @@ def report_failure(settings: Settings, error: Exception) -> None:
         return  # this error is shown once the other is corrected
     explained = error if isinstance(error, OmpbindError) else OmpbindError(str(error))
     spec = mask_secrets(RunSpec(argv=settings.words, run_id=run_id, base={}))
-    _write(file, _render_failure(spec, explained), _REFUSED_WAIT_S)
+    unseen = f"{NO_RANK}: {explained.message}"
+    _write(file, _render_failure(spec, explained, unseen, settings), _REFUSED_WAIT_S)
 
 
 def remove_earlier_report(ctx: VerbContext) -> None:

@@ -117,8 +117,13 @@ def find_decisive(outcome: Outcome) -> list[RankExit]:
 
 
 def first_failure(outcome: Outcome) -> RankExit | None:
-    """Return the exit of the first decisive rank whose status is not 0, None if all succeeded."""
-    return next((rank_exit for rank_exit in find_decisive(outcome) if rank_exit.status != 0), None)
+    """Return the exit of the first decisive rank whose status is not 0, None if all succeeded.
+
+    If --verify=strict has stopped the run, the status of ranks that it stopped does not count.
+    """
+    stopped = bool(outcome.verified and outcome.verified.stopped)
+    exits = (each for each in find_decisive(outcome) if not (each.stopped and stopped))
+    return next((rank_exit for rank_exit in exits if rank_exit.status != 0), None)
 
 
 def exit_code(outcome: Outcome) -> int:
@@ -128,19 +133,29 @@ def exit_code(outcome: Outcome) -> int:
     2. timeout: 124
     3. the status of the first failing rank; if a group has ended the run, of this group
     4. 128 + signal, if a signal came before all ranks were started
-    5. `write_errors`: 125
-    6. 0
+    5. with --verify=strict an error was seen, or a rank was not seen: 125
+    6. `write_errors`: 125
+    7. 0
     """
-    if outcome.error:
-        return outcome.error.launch_code
+    if error := find_error(outcome):
+        return error.launch_code
+    return _find_status(outcome) or (OmpbindError.launch_code if outcome.write_errors else 0)
+
+
+def find_error(outcome: Outcome) -> OmpbindError | None:
+    """Return the error that decides the exit code: of ompbind itself, or of --verify=strict; or None."""
+    if outcome.error or outcome.verified is None or _find_status(outcome):
+        return outcome.error
+    return outcome.verified.violation
+
+
+def _find_status(outcome: Outcome) -> int:
     if outcome.timed_out:
         return TIMED_OUT
-    failure = first_failure(outcome)
-    if failure is None and outcome.start_interrupted_by and outcome.until is None:
-        return 128 + outcome.start_interrupted_by
-    if failure is None and outcome.write_errors:
-        return OmpbindError.launch_code
-    return failure.status if failure else 0
+    if failure := first_failure(outcome):
+        return failure.status
+    interrupted = outcome.until is None and outcome.start_interrupted_by
+    return 128 + interrupted if interrupted else 0
 
 
 def was_interrupted(outcome: Outcome) -> bool:

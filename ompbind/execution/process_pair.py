@@ -35,14 +35,19 @@ from ompbind.procfs.reader import read_children, read_stat
 
 
 def become_supervisor(
-    release: Callable[[], None], grace_s: float, signal_mask: frozenset[int] | None = None
+    release: Callable[[], None],
+    grace_s: float,
+    signal_mask: frozenset[int] | None = None,
+    *,
+    verify: bool = False,
 ) -> Foreground:
     """Fork. Only the child, the supervisor, returns, with all signals blocked; the caller never returns.
 
     The caller becomes the foreground process. If the supervisor is killed, it kills all ranks, for up to
     `grace_s` seconds if they fork faster than they are found, and calls `release`, which withdraws the claim
-    of the run. A caller that has blocked all signals already gives the `signal_mask` from before. Both
-    processes hold the claim, so it lasts until both have exited. Raises LaunchError if the fork fails.
+    of the run. With `verify` it writes the last line of --verify then. A caller that has blocked all signals
+    already gives the `signal_mask` from before. Both processes hold the claim, so it lasts until both have
+    exited. Raises LaunchError if the fork fails.
     """
     while (free := os.open(os.devnull, os.O_RDWR)) < 3:
         pass  # no pipe may get the number of a standard file that is closed
@@ -78,6 +83,8 @@ def become_supervisor(
                 code = os.WEXITSTATUS(status)
             else:
                 code = _handle_killed_supervisor(supervisor, os.WTERMSIG(status), grace_s, inherited)
+                if verify and code == LaunchError.launch_code:
+                    os.write(2, b"ompbind: not seen: the supervisor was killed\n")
                 release()
         except OSError as error:  # as of sigwait, where a filter refuses it; the supervisor kills all ranks
             os.write(2, f"ompbind: error: {make_limit_error('cannot wait for the run', error)}\n".encode())

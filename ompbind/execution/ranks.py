@@ -182,7 +182,7 @@ class Run:
         if last:
             self.exits.remove(last)
             self.restarts.note_start(last)
-            if self.sampler and not self.groups.pending:
+            if self.sampler:
                 self.sampler.begin_again(time.monotonic(), rank)
             if self.options.publish_restarts:
                 self.options.publish_restarts(self.restarts.count)

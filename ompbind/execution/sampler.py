@@ -27,7 +27,6 @@ from collections.abc import Collection, Mapping
 
 from ompbind.commands.rank_variables import find_rank
 from ompbind.cpuset import CpuSet
-from ompbind.errors import LaunchError
 from ompbind.inspection.diagnosis import is_library, is_relevant
 from ompbind.inspection.findings import Findings
 from ompbind.inspection.judge import CpusetChange
@@ -87,14 +86,15 @@ Activity = frozenset[tuple[int, int, tuple[int, ...]]]
 class RankSamples:
     """What the samples of one rank have shown.
 
-    `cpus` and `threads` are planned. `pids` are its processes in the last sample, `masks` counts their
-    threads. Of its last snapshot, `processes` are all processes, () before the first, `seen_s` is its time in
-    seconds after the start of the last rank, `memory` the memory policy of the first process as the kernel
-    writes it, None if unknown, and `change` how its cpuset has changed since the first. `streak` is its load
-    since the start was complete, `longest` the longest one. `escaped`: threads are allowed on CPUs outside
-    the rank's, with the same mask in two samples in a row. `hidden`: it was running but not visible in /proc.
-    `others` is what other processes used of its CPUs so far, `recent_others` between the last two samples.
-    `most_busy` is the largest number of its processes that were busy between two samples.
+    `cpus` and `threads` are planned, `attempt` counts its starts. `pids` are its processes in the last
+    sample, `masks` counts their threads. Of its last snapshot, `processes` are all processes, () before the
+    first, `seen_s` is its time in seconds after the start of the last rank, `memory` the memory policy of the
+    first process as the kernel writes it, None if unknown, and `change` how its cpuset has changed since the
+    first. `streak` is its load since the start was complete, `longest` the longest one. `escaped`: threads
+    are allowed on CPUs outside the rank's, with the same mask in two samples in a row. `hidden`: it was
+    running but not visible in /proc. `others` is what other processes used of its CPUs so far,
+    `recent_others` between the last two samples. `most_busy` is the largest number of its processes that were
+    busy between two samples.
     """
 
     def __init__(self, cpus: CpuSet, threads: int) -> None:
@@ -105,11 +105,12 @@ class RankSamples:
         self.outside: frozenset[CpuSet] = frozenset()  # masks in the last sample
         self.others = self.recent_others = OthersLoad()
         self.usage: CpuUsage | None = None  # also of the ranks that share its CPUs
-        self.most_busy = 0
+        self.most_busy = self.attempt = 0
         self.begin()
 
     def begin(self) -> None:
         """Forget the last attempt of the rank."""
+        self.attempt += 1
         self.hidden = False
         self.masks = MaskCounts()
         self.processes: tuple[ProcessState, ...] = ()
@@ -159,8 +160,8 @@ class AffinitySampler:
     `began_at` is when all ranks had started, `start_at` is the last start of a rank, a restart included.
     `sample_at` is the time of the next sample, `due_at` that of the next sample or count; None when no sample
     is needed. `complete` is set when the start is complete; `stable` is whether threads were stable then.
-    `findings` are the issues so far, `verified` is the result so far, None before there is any; `error` is
-    why verification stops the run.
+    `findings` are the issues so far, `verified` is the result so far, None before there is any; `stopped` is
+    whether that has stopped the run.
     """
 
     def __init__(self, planned: Mapping[int, tuple[CpuSet, int]], run_id: str) -> None:
@@ -175,7 +176,7 @@ class AffinitySampler:
         self.stable = self.complete = False
         self.findings = Findings()
         self.verified: VerificationResult | None = None
-        self.error: LaunchError | None = None
+        self.stopped = False
         self._run_id = run_id
         order = list(self.ranks)
         sharing = find_sharing([seen.cpus for seen in self.ranks.values()])
@@ -246,7 +247,7 @@ class AffinitySampler:
         limits = read_limits_of(DirectoryRoot("/"), doubtful)
         for pid, rank in live.items():
             seen = self.ranks[rank]
-            seen.hidden = seen.hidden or (rank not in listed and _is_running(pid))
+            seen.hidden = rank not in listed and (seen.hidden or _is_running(pid))
             if pid in doubtful:
                 seen.activity = seen.find_activity(processes)
                 if seen.read(pid, limits[pid], self.seen_s) and self.complete:

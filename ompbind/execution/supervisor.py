@@ -40,6 +40,7 @@ from ompbind.execution.signals import (
     start_signal_pipe,
 )
 from ompbind.execution.spawn import StartCommands, make_limit_error
+from ompbind.inspection.verdict import VerificationResult
 from ompbind.machine.read.linux_cgroup import read_oom_kills, read_throttling
 
 SHORT_RUN_S = 0.005
@@ -51,8 +52,10 @@ def supervise(
 ) -> Outcome:
     """Start all commands, wait until all have exited, and return how they exited.
 
-    The outcome has an `error` if a rank could not be started or bound; no rank is left running then.
+    The outcome has an `error` if a rank could not be started or bound; no rank is left running then. The last
+    line of --verify is written if a rank has exited.
     """
+    run = None
     try:
         run = Run(starts, options, foreground, reporter)
         try:
@@ -65,9 +68,10 @@ def supervise(
             kill_descendants(options.grace)
             raise
     except LaunchError as error:
-        return Outcome(exits=(), error=error)
+        return Outcome(exits=(), error=error, verified=_verify(run))
     except OSError as error:
-        return Outcome(exits=(), error=make_limit_error("cannot supervise the run", error))
+        limited = make_limit_error("cannot supervise the run", error)
+        return Outcome(exits=(), error=limited, verified=_verify(run))
     finally:
         block_signals()  # what is written now must be whole, and the exit code is decided
         os.close(foreground.pipe)
@@ -192,13 +196,21 @@ def _forward(run: Run, number: int) -> None:
         signal_parent(run.foreground.pid, signal.SIGCONT)
 
 
+def _verify(run: Run | None) -> VerificationResult | None:
+    """Return the result of --verify for the whole run, None without it."""
+    if run is None or run.sampler is None:
+        return None
+    from ompbind.execution.verification import finish_verification  # noqa: PLC0415 - door: --verify
+
+    return finish_verification(run)
+
+
 def _finish(run: Run) -> Outcome:
     """After all ranks have exited: write the rest of their output and the summary; returns the outcome."""
     _drain_output(run)
-    if run.sampler:
-        from ompbind.execution.verification import finish_verification  # noqa: PLC0415 - door: --verify
-
-        finish_verification(run)
+    verified = _verify(run)
+    if verified and run.exits and run.can_report:
+        run.output.write(run.reporter.verified(verified))
     oom_kills = read_oom_kills(ROOT) if run.has_failed_rank and run.oom_kills is not None else None
     throttling = read_throttling(ROOT) if run.throttling else None
     outcome = Outcome(
@@ -213,9 +225,9 @@ def _finish(run: Run) -> Outcome:
         start_interrupted_by=run.shutdown.start_interrupted_by,
         oom_kills=max(0, (oom_kills or 0) - (run.oom_kills or 0)),
         throttling=throttling.since(run.throttling) if throttling and run.throttling else None,
-        error=run.shutdown.error or (run.sampler.error if run.sampler else None),
+        error=run.shutdown.error,
         write_errors=tuple(run.output.write_errors),
-        verified=run.sampler.verified if run.sampler else None,
+        verified=verified,
         stop_requested=run.shutdown.requested,
         until=frozenset(run.groups.ranks[run.options.until]) if run.shutdown.until_reached else None,
     )

@@ -3,8 +3,9 @@
 threads outside their rank's CPUs   as soon as two samples in a row show it
 everything else                     when the start is complete: before, threads are only partly bound
 later                               when an error has come or gone, or a note is new, in two samples in a row
-at the end                          for how long the run was verified; of a run that exits before the start is
-                                    complete, the last sample; long waits of threads in a short run
+at the end, however a run exits     for how long the run was verified, and all errors that were reported; if
+                                    the start was not complete, also the errors of the last sample; long waits
+                                    of threads in a short run
 """
 
 import signal
@@ -12,16 +13,14 @@ import time
 from collections.abc import Iterable
 
 from ompbind.commands.rank_command import RankCommand
-from ompbind.cpuset import named
-from ompbind.errors import LaunchError
+from ompbind.execution.outcome import render_exit_status
 from ompbind.execution.ranks import Run
-from ompbind.execution.run_options import RunOptions
 from ompbind.execution.sampler import AffinitySampler
 from ompbind.inspection.diagnosis import ExpectedBinding, select_variables
 from ompbind.inspection.findings import select_issues
 from ompbind.inspection.judge import judge, judge_memory_policy
 from ompbind.inspection.load import find_others, judge_load, make_load_issue
-from ompbind.inspection.verdict import HIDDEN, RankVerification, VerificationResult
+from ompbind.inspection.verdict import NO_RANK, RankVerification, State, Unseen, VerificationResult
 from ompbind.planning.plan import Plan
 from ompbind.text import Severity
 
@@ -38,7 +37,7 @@ def sample_affinities(run: Run) -> None:
         return
     was_complete = sampler.complete
     sampler.sample({pid: child.rank for pid, child in run.live.items()}, now)
-    verified = _evaluate(sampler, run.options, at_once=not was_complete)
+    verified = _evaluate(run, sampler, at_once=not was_complete)
     in_doubt = any(seen.streak.samples and not seen.streak.is_proof for seen in sampler.ranks.values())
     cpu_s = time.process_time() - cpu_began_s  # without the report: it is written only if something changes
     sampler.schedule_next(now, cpu_s, unconfirmed=in_doubt or bool(sampler.findings.unconfirmed))
@@ -46,7 +45,7 @@ def sample_affinities(run: Run) -> None:
         _report(run, sampler, verified)
 
 
-def _evaluate(sampler: AffinitySampler, options: RunOptions, *, at_once: bool) -> VerificationResult | None:
+def _evaluate(run: Run, sampler: AffinitySampler, *, at_once: bool) -> VerificationResult | None:
     """Return the confirmed issues of the last sample, None if too early; `at_once`: one sample confirms.
 
     Before the start is complete, only threads outside the CPUs of their rank count: all else may change.
@@ -54,7 +53,7 @@ def _evaluate(sampler: AffinitySampler, options: RunOptions, *, at_once: bool) -
     escaped = {rank for rank, seen in sampler.ranks.items() if seen.escaped}
     if not (sampler.complete or escaped):
         return None
-    verified = _make_verified(sampler, options)
+    verified = _make_verified(run, sampler)
     if sampler.complete:
         verified = sampler.findings.confirm(verified, at_once=at_once)
     else:
@@ -63,65 +62,53 @@ def _evaluate(sampler: AffinitySampler, options: RunOptions, *, at_once: bool) -
     return verified if sampler.complete or verified.errors else None
 
 
-def finish_verification(run: Run) -> None:
-    """Report, after all ranks have exited, for how long the run was verified, and errors of the last sample.
+def finish_verification(run: Run) -> VerificationResult:
+    """Return the result of the whole run, after reporting errors of the last sample.
 
-    Once the start was complete, only confirmed errors count: a helper may have run for a moment. Of a run
-    that was stopped, or in which a rank has failed, before the start was complete, only errors are reported.
+    Once the start was complete, only confirmed errors count: a helper may have run for a moment.
     """
     sampler = run.sampler
     assert sampler
-    if run.shutdown.error:
-        return
-    verified = (sampler.complete and sampler.verified) or _make_verified(sampler, run.options)
-    if verified.errors and not sampler.error:
+    verified = (sampler.complete and sampler.verified) or _make_verified(run, sampler)
+    if verified.errors:
         _report(run, sampler, verified)
     last = sampler.findings.unconfirmed if sampler.complete else ()
     run_s = time.monotonic() - sampler.began_at
     streaks = ((rank, seen.longest) for rank, seen in sorted(sampler.ranks.items()))
-    sampler.verified = sampler.findings.add_past_errors(verified).replace(
+    failed = next((rank_exit for rank_exit in run.exits if rank_exit.failed), None)
+    failure = f"{NO_RANK}: {run.shutdown.error.message}" if run.shutdown.error else NO_RANK
+    return sampler.findings.add_past_errors(verified).replace(
         ended=True,
         run_s=run_s,
         unconfirmed=(
             *((rank, issue) for rank, issue in last if issue.severity is Severity.ERROR),
             *((rank, make_load_issue(streak)) for rank, streak in streaks if streak.is_most_of(run_s)),
         ),
+        stopped=sampler.stopped,
+        failed=f"rank {failed.rank} {render_exit_status(failed)}" if failed else "",
+        failure="" if run.exits or run.live else failure,
     )
-    is_wanted = sampler.complete or not _is_exit_code_decided(run)
-    if is_wanted and run.can_report and not sampler.error:
-        run.output.write(run.reporter.verified(sampler.verified))
 
 
 def _report(run: Run, sampler: AffinitySampler, verified: VerificationResult) -> None:
-    """Report the result if it differs from the last one; with `strict` an error stops the run."""
+    """Report the result if it differs from the last one; with `strict` all but "ok" stops the run."""
     if not sampler.findings.should_report(verified):
         return
     if run.can_report:
         run.output.write(run.reporter.verified(verified))
-    if verified.errors and verified.strict and not (sampler.error or _is_exit_code_decided(run)):
-        text = f"{named('rank', {rank for rank, _ in verified.errors})} could not be sampled"
-        hint = "mount a /proc that shows them"
-        if wrong := {rank for rank, code in verified.errors if code != HIDDEN}:
-            text = f"the threads of {named('rank', wrong)} did not run as planned"
-            hint = "the messages above show the reasons"
-        hint = f"{hint}; with --verify alone the run goes on"
-        sampler.error = LaunchError(f"--verify=strict: {text}", hint=hint)
-        if run.live:
-            run.stop(signal.SIGTERM)
+    if verified.strict and verified.state is not State.OK and run.live:
+        sampler.stopped = True
+        run.stop(signal.SIGTERM)
 
 
-def _is_exit_code_decided(run: Run) -> bool:
-    """Return whether the run is being stopped, or all ranks have exited and one of them has failed."""
-    return run.shutdown.begun or (run.has_failed_rank and not run.live)
-
-
-def _make_verified(sampler: AffinitySampler, options: RunOptions) -> VerificationResult:
+def _make_verified(run: Run, sampler: AffinitySampler) -> VerificationResult:
     """Compare the last snapshot of every rank with its plan."""
-    ranks = []
-    for rank, (expected, _) in sorted((options.expected or {}).items()):
+    ranks, started = [], {child.rank for child in run.live.values()} | {each.rank for each in run.exits}
+    for rank, (expected, _) in sorted((run.options.expected or {}).items()):
         seen = sampler.ranks[rank]
+        unseen = Unseen.HIDDEN if seen.hidden else None if rank in started else Unseen.NOT_STARTED
         if not seen.processes:
-            ranks.append(RankVerification(rank=rank, hidden=seen.hidden))
+            ranks.append(RankVerification(rank=rank, attempt=seen.attempt, unseen=unseen))
             continue
         verdict = judge(seen.processes, expected, seen.change)
         verdict = judge_memory_policy(verdict, seen.memory, expected)
@@ -131,9 +118,11 @@ def _make_verified(sampler: AffinitySampler, options: RunOptions) -> Verificatio
         ranks.append(
             RankVerification(
                 rank=rank,
+                attempt=seen.attempt,
                 verdict=verdict,
                 seen_s=seen.seen_s,
                 memory=seen.memory,
+                unseen=unseen,
                 others=seen.others,
                 busy_processes=seen.most_busy,
             )
@@ -145,7 +134,7 @@ def _make_verified(sampler: AffinitySampler, options: RunOptions) -> Verificatio
         seen_s=sampler.seen_s,
         samples=sampler.samples,
         most_threads=sampler.most_threads,
-        strict=options.strict,
+        strict=run.options.strict,
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ompbind.inspection.verdict import ThreadIssue, VerificationResult
+from ompbind.inspection.verdict import ThreadIssue, Unseen, VerificationResult
 from ompbind.text import Severity
 
 _LOAD = "oversubscribed"
@@ -21,7 +21,7 @@ class Findings:
     def __init__(self) -> None:
         self.unconfirmed: tuple[tuple[int, ThreadIssue], ...] = ()
         self._last: frozenset[_Key] = frozenset()
-        self._errors: dict[tuple[int, str], ThreadIssue] = {}  # all errors so far
+        self._errors: dict[tuple[int, str], tuple[int, ThreadIssue]] = {}  # all so far, with their attempt
         self._reported_errors: frozenset[tuple[int, str]] | None = None
         self._reported: frozenset[_Key] = frozenset()  # all issues
 
@@ -36,31 +36,31 @@ class Findings:
     def should_report(self, verified: VerificationResult) -> bool:
         """Return whether a result differs from the last one reported, and remember it as reported.
 
-        It differs if an error has come or gone, or if any issue is new. Oversubscription is reported once.
+        It differs if an error has come or gone, if any issue is new, or if ranks are no longer visible.
+        Oversubscription is reported once.
         """
-        issues = dict(_list_issues(verified))
+        issues = {key for key, _ in _list_issues(verified)}
         errors = frozenset((rank, code) for rank, code in verified.errors if code != _LOAD)
-        differs = errors != self._reported_errors or not issues.keys() <= self._reported
+        errors |= {(rank, Unseen.HIDDEN) for rank in verified.find(Unseen.HIDDEN)}
+        differs = errors != self._reported_errors or not issues <= self._reported
         self._reported_errors = errors
-        self._reported |= issues.keys()
-        for (rank, code, severity), issue in issues.items():
-            if severity is Severity.ERROR:
-                self._errors[rank, code] = issue
+        self._reported |= issues
+        for checked in verified.ranks:
+            for issue in checked.errors:
+                self._errors[checked.rank, issue.code] = (checked.attempt, issue)
         return differs
 
     def add_past_errors(self, verified: VerificationResult) -> VerificationResult:
-        """Return the result with all errors that were reported and are over."""
+        """Return the result with all errors that were reported, and that the last sample did not have."""
         ranks = []
         for checked in verified.ranks:
-            if checked.verdict:
-                codes = {issue.code for issue in checked.verdict.issues}
-                past = (
-                    issue.replace(text=f"{issue.text} (not in the last sample)", is_over=True)
-                    for (rank, code), issue in self._errors.items()
-                    if rank == checked.rank and code not in codes
-                )
-                checked = checked.replace(verdict=checked.verdict.add(*past))
-            ranks.append(checked)
+            codes, past = {issue.code for issue in checked.errors}, []
+            for (rank, code), (attempt, issue) in self._errors.items():
+                if rank == checked.rank and code not in codes:
+                    is_same = attempt == checked.attempt
+                    when = "not in the last sample" if is_same else f"in attempt {attempt}"
+                    past.append((attempt, issue.replace(text=f"{issue.text} ({when})")))
+            ranks.append(checked.replace(past=tuple(past)))
         return verified.replace(ranks=tuple(ranks))
 
 

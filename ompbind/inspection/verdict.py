@@ -12,12 +12,14 @@ stat file of the process that waited for it. No process has interrupts and stole
 import os
 import time
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 
 from ompbind.cpuset import EMPTY, CpuSet, named
+from ompbind.errors import LaunchError
 from ompbind.procfs.parsers import CpuTimes
 from ompbind.procfs.reader import TICKS_PER_S
 from ompbind.record import Record
-from ompbind.text import Severity, worst
+from ompbind.text import Severity
 
 _LEAST_SHARE, _LEAST_CPUS = 0.1, 0.5
 """How much others use at least to be mentioned: a share of the CPUs, or of many CPUs the time of so many."""
@@ -134,14 +136,12 @@ class ThreadIssue(Record):
     "throttled" (stopped by the kernel because the CPU quota was used up),
     "shared" (several ranks or processes on CPUs that they should not share) or
     "memory" (another memory policy than planned).
-    `is_over`: earlier samples of the run had it, the last sample has not.
     """
 
     code: str
     severity: Severity
     threads: int
     text: str
-    is_over: bool = False
 
 
 def sort_issues(issues: Sequence[ThreadIssue]) -> tuple[ThreadIssue, ...]:
@@ -183,31 +183,58 @@ class Verdict(Record):
         return "; ".join(issue.text for issue in self.issues) or self.summary
 
 
-HIDDEN = "hidden"
-"""The code of the error, with `strict`, of ranks that were running but not visible in /proc."""
+class State(StrEnum):
+    """What is known of a rank, or of a run, worst first: NOT_SEEN if nothing could be read of it."""
+
+    ERROR = "error"
+    NOT_SEEN = "not seen"
+    OK = "ok"
+
+
+NO_RANK = "no rank was started"
+"""Why nothing was verified."""
+
+
+class Unseen(StrEnum):
+    """Why a rank was not seen."""
+
+    HIDDEN = "/proc does not show its threads"
+    NOT_STARTED = "it was not started"
 
 
 class RankVerification(Record):
     """The result of `--verify` for one rank, from its last sample.
 
     `seen_s` is the time of the sample in seconds after the start of the last rank. `memory` is the memory
-    policy as the kernel writes it. All are None for a rank that exited before the first sample, or that is
-    `hidden`: not visible in /proc. `others` is what other processes used of the CPUs of the rank from the
-    first sample to the last, `busy_processes` the largest number of its busy processes between two samples.
+    policy as the kernel writes it. All are None for a rank that was not sampled: because it is `unseen`, or
+    because this `attempt` exited before the first sample. Its mask was read back at its start then. `past`
+    are errors that the last sample did not have, each with its attempt. `others` is what other processes used
+    of the CPUs of the rank from the first sample to the last, `busy_processes` the largest number of its busy
+    processes between two samples.
     """
 
     rank: int
+    attempt: int = 1
     verdict: Verdict | None = None
     seen_s: float | None = None
     memory: str | None = None
-    hidden: bool = False
+    unseen: Unseen | None = None
+    past: tuple[tuple[int, ThreadIssue], ...] = ()
     others: OthersLoad = OthersLoad()
     busy_processes: int = 0
 
     @property
-    def severity(self) -> Severity:
-        """The severity of the verdict."""
-        return self.verdict.severity if self.verdict else Severity.OK
+    def errors(self) -> tuple[ThreadIssue, ...]:
+        """The errors of the verdict."""
+        issues = self.verdict.issues if self.verdict else ()
+        return tuple(issue for issue in issues if issue.severity is Severity.ERROR)
+
+    @property
+    def state(self) -> State:
+        """An error counts to the end."""
+        if self.errors or self.past:
+            return State.ERROR
+        return State.NOT_SEEN if self.unseen else State.OK
 
 
 class VerificationResult(Record):
@@ -216,8 +243,9 @@ class VerificationResult(Record):
     `complete`: the start was complete; else the ranks exited before, or this is an early report of threads
     outside their rank's CPUs. `stable`: the threads did not change any more then. `seen_s` is the time of the
     last sample after the start of the last rank, `most_threads` the largest number of threads. `strict`: an
-    error stops the run. `ended`: this is the result for the whole run of `run_s` seconds, with errors that
-    are over. `unconfirmed` are errors of the last sample only, and warnings of a short load, by rank.
+    error stops the run, and has `stopped` it. `ended`: this is the result for the whole run of `run_s`
+    seconds. `unconfirmed` are errors of the last sample only, and warnings of a short load, by rank. `failed`
+    says how the first rank that failed exited, "" for none. `failure` is why no rank was started, or "".
     """
 
     ranks: tuple[RankVerification, ...]
@@ -230,19 +258,44 @@ class VerificationResult(Record):
     ended: bool = False
     run_s: float = 0.0
     unconfirmed: tuple[tuple[int, ThreadIssue], ...] = ()
+    stopped: bool = False
+    failed: str = ""
+    failure: str = ""
 
     @property
-    def severity(self) -> Severity:
-        """The worst severity of all ranks."""
-        return worst(rank.severity for rank in self.ranks)
+    def state(self) -> State:
+        """The worst state of the ranks that were started."""
+        states = {rank.state for rank in self.ranks if rank.unseen is not Unseen.NOT_STARTED}
+        return next((state for state in State if state in states), State.NOT_SEEN)
+
+    def find(self, unseen: Unseen) -> list[int]:
+        """Return the ranks that were not seen for a reason."""
+        return [rank.rank for rank in self.ranks if rank.unseen is unseen]
+
+    @property
+    def reason(self) -> str:
+        """Why ranks that should run were not seen, "" if all were."""
+        hidden = self.find(Unseen.HIDDEN)
+        return f"/proc does not show the threads of {named('rank', hidden)}" if hidden else self.failure
 
     @property
     def errors(self) -> frozenset[tuple[int, str]]:
-        """(rank, code) of all errors; with `strict` a hidden rank is an error too."""
-        found = set()
-        for rank in self.ranks:
-            issues = rank.verdict.issues if rank.verdict else ()
-            found |= {(rank.rank, issue.code) for issue in issues if issue.severity is Severity.ERROR}
-            if self.strict and rank.hidden and not rank.verdict:
-                found.add((rank.rank, HIDDEN))
-        return frozenset(found)
+        """(rank, code) of all errors that are not over."""
+        return frozenset((rank.rank, issue.code) for rank in self.ranks for issue in rank.errors)
+
+    @property
+    def violation(self) -> LaunchError | None:
+        """The error of a `strict` run: not all ranks are proven to have run as planned."""
+        if not self.strict or self.state is State.OK:
+            return None
+        text, hint = self.reason, "mount a /proc that shows all ranks"
+        if wrong := [rank.rank for rank in self.ranks if rank.state is State.ERROR]:
+            text = f"the threads of {named('rank', wrong)} did not run as planned"
+            hint = "the messages above show the reasons"
+        return LaunchError(f"--verify=strict: {text}", hint=f"{hint}; with --verify alone the run goes on")
+
+
+def make_unseen(failure: str, *, strict: bool) -> VerificationResult:
+    """Return the result of a run without any rank that was seen."""
+    result = VerificationResult(ranks=(), complete=False, stable=False, seen_s=0.0)
+    return result.replace(strict=strict, ended=True, failure=failure)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from ompbind.commands.environment import RunSpec, make_all_variables
 from ompbind.commands.rank_command import make_commands
 from ompbind.commands.rank_variables import Variables
-from ompbind.execution.outcome import Outcome, RankExit, exit_code, find_hint
+from ompbind.execution.outcome import Outcome, RankExit, exit_code, find_error, find_hint
 from ompbind.execution.signals import signal_name
 from ompbind.masks.mask import mask_text
 from ompbind.planning.metrics import measure_plan
@@ -155,7 +155,7 @@ def render_run(plan: Plan | None, spec: RunSpec, outcome: Outcome, started: floa
             {"group": command.group, "group_rank": command.group_rank} if command and command.group else {}
         )
         ranks.append({**_exit_record(rank_exit, outcome), "command": own, "directory": directory, **group})
-    throttling = outcome.throttling
+    throttling, error = outcome.throttling, find_error(outcome)
     commands: dict[str, object] = {"command": list(spec.argv)}
     if plan and plan.groups:
         commands = {"command": None, "commands": {own.name: list(own.argv) for own in spec.groups}}
@@ -175,7 +175,7 @@ def render_run(plan: Plan | None, spec: RunSpec, outcome: Outcome, started: floa
             "throttled_periods": throttling.throttled_periods,
             "throttled_s": throttling.throttled_s,
         },
-        "error": outcome.error.message if outcome.error else None,
+        "error": error.message if error else None,
         "troubles": list(outcome.write_errors),
         "verified": verified_record(outcome.verified),
     }

@@ -1,14 +1,22 @@
-"""The result of --verify: one sentence if there are no errors, else a table of ranks and the reasons."""
+"""The result of --verify: a table of ranks and reasons for errors during a run, else one sentence."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import count, named, union
-from ompbind.inspection.verdict import OthersLoad, RankVerification, ThreadIssue, Verdict, VerificationResult
+from ompbind.inspection.verdict import (
+    OthersLoad,
+    RankVerification,
+    State,
+    ThreadIssue,
+    Unseen,
+    Verdict,
+    VerificationResult,
+)
 from ompbind.openmp.binding import Bind
 from ompbind.planning.plan import Plan
 from ompbind.report.text import WIDTH, Column, render_cpus, render_paragraph, render_table
-from ompbind.text import Severity
+from ompbind.text import Severity, worst
 
 COUNTS = ("threads", "outside", "narrowed", "bound", "stacked")
 """The numbers of a verdict, as JSON names them."""
@@ -16,9 +24,8 @@ COUNTS = ("threads", "outside", "narrowed", "bound", "stacked")
 MOST = 10
 """Rows of the table, and reasons, that are shown; the others are counted."""
 
-_NOT_SAMPLED = "exited before ompbind could check threads, but started on the planned CPUs"
-_HIDDEN = "could not be sampled: threads are not visible in /proc"
-"""The text for ranks that exited before the first sample, and for ranks that were running but not visible."""
+_AT_START = "exited before the first sample, on the planned CPUs at its start"
+"""The text for a rank that was not sampled."""
 
 
 def render_verified(
@@ -26,39 +33,50 @@ def render_verified(
 ) -> str:
     """Render the result for all its ranks, in lines of `width` characters.
 
-    With `quiet` it is "" unless there is an error.
+    With `quiet` it is "" if the state is "ok".
     """
-    bad = [rank for rank in verified.ranks if rank.severity is Severity.ERROR]
-    if bad and verified.ended:
-        return "" if quiet else render_paragraph("ompbind", _summarize_errors(verified, bad), width)
-    if bad:
+    if quiet and verified.state is State.OK:
+        return ""
+    bad = [rank for rank in verified.ranks if rank.errors]
+    if bad and not verified.ended:
         ranks = named("rank", (rank.rank for rank in bad))
         head = render_paragraph("ompbind: warning", f"the threads of {ranks} do not run as planned", width)
         table = render_table(_make_columns(bad[:MOST], plan), width)
         return "\n".join((head, table, *_render_reasons(bad, width)))
-    if quiet:
-        return ""
     # The notes of a long run were reported when they were found.
-    notes = [] if verified.ended and verified.complete else [*verified.ranks]
+    notes = [] if quiet or (verified.ended and verified.complete) else [*verified.ranks]
+    notes = [rank for rank in notes if rank.state is not State.ERROR]
     for rank, issue in verified.unconfirmed:
-        if issue.severity is not Severity.ERROR:
+        if issue.severity is not Severity.ERROR and not quiet:
             notes.append(RankVerification(rank=rank, verdict=Verdict(issues=(issue,), summary="")))
     sentence = _make_sentence(verified, plan)
     return "\n".join((render_paragraph("ompbind", sentence, width), *_render_reasons(notes, width)))
 
 
 def _make_sentence(verified: VerificationResult, plan: Plan) -> str:
-    """Return the sentence for a result without errors; memory policies are in it if one is planned."""
-    verdicts = [rank.verdict for rank in verified.ranks if rank.verdict]
-    unseen = []
-    for text, hidden in ((_NOT_SAMPLED, False), (_HIDDEN, True)):
-        ranks = [rank.rank for rank in verified.ranks if not rank.verdict and rank.hidden == hidden]
-        if ranks:
-            unseen.append(f"{named('rank', ranks)} {text}")
-    not_sampled = "; ".join(unseen)
+    """Return the sentence for a result: its state, what was seen, and what was not seen."""
+    if verified.state is State.ERROR:
+        texts = [_describe_errors(verified), verified.reason]
+    else:
+        hidden = [f"not seen: {verified.reason}"] if verified.state is State.NOT_SEEN else []
+        texts = [*hidden, *_describe_seen(verified, plan)]
+    if missing := verified.find(Unseen.NOT_STARTED):
+        texts.append(f"{named('rank', missing)} {'were' if len(missing) > 1 else 'was'} not started")
+    if verified.state is not State.OK:
+        texts.append(verified.failed)
+    return "; ".join(filter(None, texts))
+
+
+def _describe_seen(verified: VerificationResult, plan: Plan) -> list[str]:
+    """Return texts on ranks that were seen; memory policies are in them if one is planned."""
+    seen = [rank for rank in verified.ranks if not rank.unseen]
+    verdicts = [rank.verdict for rank in seen if rank.verdict]
+    unsampled = [rank.rank for rank in seen if not rank.verdict]
     if not verdicts:
-        return f"not verified: {not_sampled}"
-    policies = sorted({rank.memory for rank in verified.ranks if rank.memory})
+        where = f"{count(len(unsampled), 'rank')}, each on the CPUs of its rank"
+        text = f"verified at the start of each rank: {where}; exited before the first sample"
+        return [text] if unsampled else []
+    policies = sorted({rank.memory for rank in seen if rank.memory})
     planned = any(placement.memory for placement in plan.placements)
     memory = f", memory policy {' and '.join(policies)}" if planned and policies else ""
     where = f"each on the CPUs of its rank{_count_bound(verdicts, plan)}{memory}"
@@ -80,8 +98,9 @@ def _make_sentence(verified: VerificationResult, plan: Plan) -> str:
     if verified.ended:
         threads = f"at most {count(verified.most_threads, 'thread')}"
     counts = f"{count(len(verdicts), 'rank')}, {threads}{f' ({runtimes})' if runtimes else ''}"
-    more = filter(None, (not_sampled, _describe_processes(verified, plan), _describe_others(verified)))
-    return "; ".join((f"{head}: {counts}, {where}{when}", *more))
+    at_start = f"{named('rank', unsampled)} {_AT_START}" if unsampled else ""
+    others = [_describe_processes(verified, plan), _describe_others(verified)]
+    return [f"{head}: {counts}, {where}{when}", at_start, *others]
 
 
 def _describe_processes(verified: VerificationResult, plan: Plan) -> str:
@@ -136,23 +155,20 @@ def _render_duration(verified: VerificationResult) -> str:
     return f"{text} {unit}, {count(verified.samples, 'sample')}"
 
 
-def _summarize_errors(verified: VerificationResult, bad: Sequence[RankVerification]) -> str:
-    """Return the sentence at the end of a run with errors, which were reported when they were found."""
-    errors = [
-        (rank.rank, issue)
-        for rank in bad
-        for issue in (rank.verdict.issues if rank.verdict else ())
-        if issue.severity is Severity.ERROR
-    ]
+def _describe_errors(verified: VerificationResult) -> str:
+    """Return the text on the errors of a run, which were reported when they were found."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for rank in verified.ranks:
+        for issue in rank.errors:
+            found.setdefault("in the last sample", []).append((rank.rank, issue.code))
+        for attempt, issue in rank.past:
+            when = "before the last sample" if attempt == rank.attempt else f"in attempt {attempt}"
+            found.setdefault(when, []).append((rank.rank, issue.code))
     texts = []
-    for is_over, text in (
-        (False, "{} had errors ({}) in the last sample"),
-        (True, "the threads of {} did not always run as planned ({})"),
-    ):
-        if found := [(rank, issue.code) for rank, issue in errors if issue.is_over == is_over]:
-            ranks, codes = zip(*found, strict=True)
-            texts.append(text.format(named("rank", {*ranks}), ", ".join(dict.fromkeys(codes))))
-    return f"not verified in {_render_duration(verified)}: {'; '.join(texts)}"
+    for when, pairs in sorted(found.items(), key=lambda pair: pair[0] != "in the last sample"):
+        ranks, codes = zip(*pairs, strict=True)
+        texts.append(f"{named('rank', {*ranks})} had errors ({', '.join(dict.fromkeys(codes))}) {when}")
+    return f"not as planned, seen for {_render_duration(verified)}: {'; '.join(texts)}"
 
 
 def _make_columns(ranks: Sequence[RankVerification], plan: Plan) -> list[Column]:
@@ -192,8 +208,12 @@ def verified_record(verified: VerificationResult | None) -> dict[str, object] | 
     """Return the JSON value of a result in the report of a run, None without --verify."""
     if verified is None:
         return None
+    severities = [issue.severity for rank in verified.ranks for issue in _list_issues(rank)]
+    is_sampled = any(rank.verdict or rank.past for rank in verified.ranks)
     return {
-        "level": verified.severity.json_level,
+        "state": verified.state,
+        "reason": verified.reason or None,
+        "level": worst(severities).json_level if is_sampled else None,
         "settled": verified.complete,
         "calm": verified.stable,
         "seen_s": round(verified.seen_s, 3),
@@ -205,18 +225,28 @@ def verified_record(verified: VerificationResult | None) -> dict[str, object] | 
     }
 
 
+def _list_issues(rank: RankVerification) -> list[ThreadIssue]:
+    """Return all issues of a rank, worst first: of its last sample, and errors before it."""
+    issues = rank.verdict.issues if rank.verdict else ()
+    return [*rank.errors, *(issue for _, issue in rank.past), *issues[len(rank.errors) :]]
+
+
 def _make_rank_record(rank: RankVerification) -> dict[str, object]:
-    verdict = rank.verdict
+    verdict, issues = rank.verdict, _list_issues(rank)
+    text = verdict.summary if verdict else rank.unseen or _AT_START
+    is_sampled = verdict or issues
     return {
         "rank": rank.rank,
+        "state": rank.state,
+        "reason": rank.unseen,
         "seen_s": None if rank.seen_s is None else round(rank.seen_s, 3),
-        "level": None if verdict is None else verdict.severity.json_level,
+        "level": worst(issue.severity for issue in issues).json_level if is_sampled else None,
         **{name: None if verdict is None else getattr(verdict, name) for name in ("processes", *COUNTS)},
         "runtimes": list(verdict.runtimes) if verdict else [],
         "memory": rank.memory,
         "others_share": round(rank.others.share, 3) if rank.others.span_s else None,
-        "findings": [issue_record(issue) for issue in verdict.issues] if verdict else [],
-        "text": verdict.text if verdict else _HIDDEN if rank.hidden else _NOT_SAMPLED,
+        "findings": [issue_record(issue) for issue in issues],
+        "text": "; ".join(issue.text for issue in issues) or text,
     }
 
 

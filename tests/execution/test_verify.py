@@ -77,9 +77,14 @@ def test_a_result_is_reported_when_an_error_comes_or_goes():
 def test_the_result_of_the_run_has_errors_that_are_over():
     findings = Findings()
     findings.should_report(result("outside", "narrowed"))
-    ended = findings.add_past_errors(result("narrowed"))
-    texts = [issue.text for issue in ended.ranks[0].verdict.issues]
-    assert texts == ["outside (not in the last sample)", "narrowed"]
-    assert codes(Findings().add_past_errors(result())) == []
-    unknown = result().replace(ranks=(RankVerification(rank=0),))
-    assert findings.add_past_errors(unknown) == unknown
+    (rank,) = findings.add_past_errors(result("narrowed")).ranks
+    assert [issue.text for issue in rank.verdict.issues] == ["narrowed"]
+    assert [(attempt, issue.text) for attempt, issue in rank.past] == [
+        (1, "outside (not in the last sample)")
+    ]
+    assert Findings().add_past_errors(result()) == result()
+    noted = findings.add_past_errors(result("narrowed", severity=Severity.NOTE))
+    assert [issue.code for _, issue in noted.ranks[0].past] == ["outside", "narrowed"], "a note is no error"
+    again = result().replace(ranks=(RankVerification(rank=0, attempt=2),))
+    (rank,) = findings.add_past_errors(again).ranks
+    assert [issue.text for _, issue in rank.past] == ["outside (in attempt 1)", "narrowed (in attempt 1)"]

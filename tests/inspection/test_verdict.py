@@ -4,12 +4,20 @@ import pytest
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError
-from ompbind.execution.outcome import Outcome, exit_code
+from ompbind.execution.outcome import Outcome, RankExit, exit_code
 from ompbind.inspection import verdict as verdict_
-from ompbind.inspection.verdict import OthersLoad, RankVerification, ThreadIssue, Verdict, VerificationResult
+from ompbind.inspection.verdict import (
+    OthersLoad,
+    RankVerification,
+    State,
+    ThreadIssue,
+    Unseen,
+    Verdict,
+    VerificationResult,
+)
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
-from ompbind.report.verification import render_verified
+from ompbind.report.verification import render_verified, verified_record
 from ompbind.text import Severity
 from tests.machines import Shape, make_machine
 
@@ -61,7 +69,9 @@ def render(verified, **options):
 
 NOTE = GOOD.replace(issues=(issue("crowded", "it did that", Severity.NOTE),))
 WARNED = GOOD.replace(issues=(issue("oversubscribed", "31 threads", Severity.WARNING),))
-UNSEEN = (RankVerification(rank=0), RankVerification(rank=1, hidden=True))
+HIDDEN, MISSING = (RankVerification(rank=1, unseen=why) for why in (Unseen.HIDDEN, Unseen.NOT_STARTED))
+AT_START = RankVerification(rank=0)
+HIDES = "not seen: /proc does not show the threads of rank 1"
 UNCONFIRMED = ((0, issue("outside")), (1, issue("outside").replace(threads=4)))
 
 
@@ -85,7 +95,8 @@ RUNTIMES = GOOD.replace(runtimes=("libgomp", "libiomp5")), GOOD.replace(runtimes
     (make_verified(GOOD, ended=True, unconfirmed=((0, WARNED.issues[0]),)), "rank 0: 31 threads"),
     (DISTURBED, "other processes used 50 % of CPUs 0-2 while ranks 0-2 ran"),
     (make_verified(GOOD, None, None), "verified: 1 rank|ranks 1-2 exited before"),
-    (make_verified().replace(ranks=UNSEEN), "not verified: rank 0 exited|rank 1 could not be sampled"),
+    (make_verified(None, None, ended=True), "verified at the start of each rank: 2 ranks, each on"),
+    (make_verified().replace(ranks=(AT_START, MISSING)), "start of each rank|; rank 1 was not started"),
     (make_verified(NOTE), "ompbind: note: rank 0: it did that"),
 ])  # fmt: skip
 def test_a_result_without_errors_is_a_sentence(verified, facts):
@@ -94,17 +105,50 @@ def test_a_result_without_errors_is_a_sentence(verified, facts):
     assert render(verified, quiet=True) == ""
 
 
-def test_errors_of_the_whole_run_are_summarized_at_the_end():
-    shared = (issue("outside"), issue("oversubscribed"), issue("crowded", severity=Severity.NOTE))
-    past = bad(issue("unbound").replace(is_over=True))
-    for verdicts, facts in (
-        ((GOOD, bad(*shared)), ["rank 1 had errors (outside, oversubscribed) in the last sample"]),
-        ((GOOD, past), ["rank 1 did not always run as planned (unbound)"]),
-        ((bad(), past), ["rank 0 had errors (outside)", "rank 1 did not always run as planned"]),
-    ):
-        verified = make_verified(*verdicts, samples=12, ended=True, run_s=9)
-        assert all(fact in render(verified) for fact in ["not verified in 3.1 of 9.0 s, 12 samples", *facts])
-        assert render(verified, quiet=True) == "", "the errors were printed when they were found"
+SHARED = bad(issue("outside"), issue("oversubscribed"), issue("crowded", severity=Severity.NOTE))
+NOT_AS_PLANNED = "ompbind: not as planned, seen for 3.1 of 9.0 s, 12 samples: "
+
+
+UNBOUND = issue("unbound")
+
+
+def checked(rank, verdict=GOOD, **more):
+    return RankVerification(rank=rank, verdict=verdict, **more)
+
+
+@pytest.mark.parametrize(("ranks", "text"), [
+    ((checked(0), checked(1, SHARED)), "rank 1 had errors (outside, oversubscribed) in the last sample"),
+    ((checked(0, past=((1, UNBOUND),)),), "rank 0 had errors (unbound) before the last sample"),
+    ((checked(0, None, attempt=3, past=((2, UNBOUND),)),), "rank 0 had errors (unbound) in attempt 2"),
+    (
+        (checked(0, past=((1, UNBOUND),)), HIDDEN, checked(2, bad())),
+        "rank 2 had errors (outside) in the last sample; rank 0 had errors (unbound) before the last sample;"
+        " /proc does not show the threads of rank 1",
+    ),
+])  # fmt: skip
+def test_errors_of_the_whole_run_are_summarized_at_the_end(ranks, text):
+    verified = make_verified(samples=12, ended=True, run_s=9, failed="rank 2 exited with code 7")
+    verified = verified.replace(ranks=ranks)
+    assert render(verified, quiet=True) == f"{NOT_AS_PLANNED}{text}; rank 2 exited with code 7"
+
+
+@pytest.mark.parametrize(("ranks", "state", "text"), [
+    ((AT_START, HIDDEN), State.NOT_SEEN, f"{HIDES}; verified at the start of each rank: 1 rank, each on"),
+    ((checked(0), HIDDEN), State.NOT_SEEN, f"{HIDES}; verified for 3.1 of 9.0 s, 12 samples: 1 rank"),
+    ((checked(0), MISSING), State.OK, "verified for"),
+    ((MISSING,), State.NOT_SEEN, "not seen: no rank was started: no files"),
+    ((), State.NOT_SEEN, "not seen: no rank was started: no files"),
+])  # fmt: skip
+def test_ranks_that_were_not_seen_are_no_proof(ranks, state, text):
+    verified = make_verified(samples=12, ended=True, run_s=9, strict=True).replace(ranks=ranks)
+    if state is State.NOT_SEEN and HIDDEN not in ranks:
+        verified = verified.replace(failure="no rank was started: no files")
+    assert render(verified).startswith(f"ompbind: {text}")
+    assert (render(verified, quiet=True) == "") == (state is State.OK)
+    assert (verified.state, verified.violation is None) == (state, state is State.OK)
+    record = verified_record(verified)
+    assert (record["state"], bool(record["reason"])) == (state, state is State.NOT_SEEN)
+    assert [rank["state"] for rank in record["ranks"]] == [rank.state for rank in ranks]
 
 
 def test_errors_are_a_table_of_ranks_and_each_reason_once():
@@ -115,9 +159,27 @@ def test_errors_are_a_table_of_ranks_and_each_reason_once():
     assert reason == "ompbind: ranks 1,3: 1 of 3 threads: taskset moved it"
 
 
-def test_errors_are_pairs_of_rank_and_code_and_do_not_decide_the_exit_code():
-    verified = make_verified(bad(), GOOD, bad(issue("narrowed"), issue("confined", severity=Severity.NOTE)))
-    assert verified.errors == {(0, "outside"), (2, "narrowed")}
-    assert (verified.severity, make_verified(GOOD, None).severity) == (Severity.ERROR, Severity.OK)
-    assert exit_code(Outcome(exits=(), verified=verified)) == 0
-    assert exit_code(Outcome(exits=(), verified=verified, error=LaunchError("x"))) == 125
+WRONG = make_verified(bad(), GOOD, bad(issue("narrowed"), issue("confined", severity=Severity.NOTE)))
+STRICT = WRONG.replace(strict=True)
+UNSEEN = make_verified(strict=True).replace(ranks=(AT_START, HIDDEN))
+FINE, FAILED = RankExit(rank=0, pid=1, code=0), RankExit(rank=1, pid=2, code=7)
+KILLED = RankExit(rank=2, pid=3, code=None, signal=15, stopped=True)
+
+
+def test_errors_are_pairs_of_rank_and_code():
+    assert WRONG.errors == {(0, "outside"), (2, "narrowed")}
+    assert (WRONG.state, make_verified(GOOD, None).state) == (State.ERROR, State.OK)
+
+
+@pytest.mark.parametrize(("verified", "exits", "more", "code"), [
+    (WRONG, (FINE,), {}, 0), (STRICT, (FINE,), {}, 125), (UNSEEN, (FINE,), {}, 125),
+    (STRICT, (FINE, FAILED), {}, 7), (UNSEEN, (FINE, FAILED), {}, 7),
+    (STRICT, (KILLED,), {"stop_requested": True}, 143), (STRICT.replace(stopped=True), (KILLED,), {}, 125),
+    (STRICT.replace(stopped=True), (KILLED, FAILED), {}, 7),
+    (STRICT, (KILLED,), {"timed_out": True}, 124), (STRICT, (FINE, KILLED), {"until": frozenset({0})}, 125),
+    (STRICT, (FINE,), {"start_interrupted_by": 15}, 143), (WRONG, (FINE,), {"error": LaunchError("x")}, 125),
+    (make_verified(GOOD, None, strict=True), (FINE,), {}, 0),
+    (make_verified(GOOD, strict=True, unconfirmed=UNCONFIRMED), (FINE,), {}, 0),
+])  # fmt: skip
+def test_the_exit_code_is_that_of_a_failed_rank_before_that_of_strict(verified, exits, more, code):
+    assert exit_code(Outcome(exits=exits, verified=verified, **more)) == code

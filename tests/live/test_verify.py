@@ -69,7 +69,10 @@ def test_ranks_bound_as_planned_are_one_sentence(start, tmp_path, both, parts):
     assert verified.pop("samples") >= 5
     ranks = verified.pop("ranks")
     assert verified.pop("level") in ("ok", "warning"), "other tests use the CPUs"
-    assert verified == {"settled": True, "calm": True, "threads": 2, "strict": False, "unconfirmed": []}
+    assert verified == {
+        "state": "ok", "reason": None, "settled": True, "calm": True, "threads": 2, "strict": False,
+        "unconfirmed": [],
+    }  # fmt: skip
     numbers = ("rank", "threads", "outside", "narrowed", "stacked")
     assert [[rank[name] for name in numbers] for rank in ranks] == [[0, 1, 0, 0, 0], [1, 1, 0, 0, 0]]
     few.wait(10)
@@ -196,7 +199,7 @@ def test_what_stops_the_run_first_decides_its_exit_code(start, parts, args, code
         process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=10)
     assert process.returncode in (code, -signal.SIGINT if code == 130 else code), stderr
-    assert "verified" not in stderr, "the result of a stopped run is not reported"
+    assert "ompbind: verified for " in stderr
 
 
 FAILS = """
@@ -218,7 +221,10 @@ def test_an_error_of_strict_keeps_the_exit_code_of_a_failed_rank(ompbind):
     first, second = map(str, two_cpus())
     done = ompbind("run", "--verify=strict", *LIMIT, "-m", second, "--", *PYTHON, FAILS, first, second)
     assert "warning: the threads of rank 0 do not run as planned" in one_line(done.stderr)
-    assert (done.returncode, "error" in done.stderr) == (7, False), done.stderr
+    assert (done.returncode, "ompbind: error" in done.stderr) == (7, False), done.stderr
+    assert one_line(done.stderr).endswith(
+        "had errors (outside) in the last sample; rank 0 exited with code 7"
+    )
 
 
 @pytest.mark.parametrize(("ranks", "daemon"), [
@@ -243,13 +249,13 @@ def test_a_proc_that_shows_no_rank_is_reported_and_proves_nothing(ompbind, tmp_p
     options = ("--verify=strict", "--report", str(tmp_path / "run.json"), "-n", "2", "-m", parts)
     done = ompbind("run", *options, "--", "sleep", "0.6", before=before)
     assert done.returncode == 125
-    assert "not verified: ranks 0-1 could not be sampled" in one_line(done.stderr)
+    assert "not seen: /proc does not show the threads of ranks 0-1" in one_line(done.stderr)
     ranks = json.loads((tmp_path / "run.json").read_text())["verified"]["ranks"]
     assert [rank["level"] for rank in ranks] == [None, None]
 
 
 @pytest.mark.parametrize(("line", "code", "message"), [
-    ("--verify strict -- true", 0, "not verified: rank 0 exited"), ("--verify -q -- true", 0, ""),
+    ("--verify strict -- true", 0, "verified at the start"), ("--verify -q -- true", 0, ""),
     ("--verify -- no-such-command", 127, "command not found"),
 ])  # fmt: skip
 def test_the_forms_of_the_option(ompbind, line, code, message):
@@ -301,7 +307,7 @@ class Child:
         self.do("start")
         # what a supervisor has, with notes of what is reported
         self.live = {self.process.pid: SimpleNamespace(rank=0)}
-        self.has_failed_rank = False
+        self.exits = ()
         self.shutdown = SimpleNamespace(begun=False, error=None)
         self.output = SimpleNamespace(write=lambda text: None)
         self.reporter, self.can_report, self.reported, self.last = self, True, [], None
@@ -401,10 +407,11 @@ def test_what_changes_later_is_reported_after_two_samples_and_stops_a_strict_run
     child.check()
     assert child.sampler.findings.unconfirmed, "so the next sample comes soon"
     finish_verification(child)
-    assert (child.reported, child.sampler.error) == ([""], None), "the end of the run"
+    assert (child.reported, child.sampler.stopped) == ([], False), "the end of the run"
     child.check()
     assert (child.reported[-1], child.shutdown.begun) == ("outside", True)
-    assert child.sampler.error.message == "--verify=strict: the threads of rank 0 did not run as planned"
+    violation = finish_verification(child).violation
+    assert violation.message == "--verify=strict: the threads of rank 0 did not run as planned"
     samples = child.sampler.samples
     child.check()
     assert (child.sampler.due_at, child.sampler.samples) == (None, samples), "a stopped run is not sampled"
@@ -439,7 +446,7 @@ def test_a_cpuset_that_changes_is_named(cgroup, both, start, ompbind):
     assert f"the cpuset of {directory} has changed from CPUs {CpuSet((first, second))} to CPU {first}" in text
     assert f"rank 1: the only thread may run on CPU {first}, the rank has CPU {second}" in text
     assert f"the cpuset of {directory} allows only CPU {first}" in one_line(inspected)
-    assert "not verified" in text
+    assert "not as planned, seen for" in text
 
 
 @pytest.mark.long
