@@ -9,17 +9,22 @@ In a *shared* directory another user can put a file, a link or a pipe at any nam
 """
 
 import errno
+import fcntl
 import os
+import re
 import stat
 from collections.abc import Collection
 from contextlib import suppress
 from functools import cache
 
 from ompbind.errors import REFUSED
+from ompbind.registry.claims import keep_locked, try_lock
 
 _DIRECTORY = getattr(os, "O_PATH", 0) | os.O_NOFOLLOW | os.O_DIRECTORY  # other systems have no O_PATH
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+_TO_LOCK = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY
 _EXISTING = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+_TEMPORARY = r"\.ompbind-[0-9a-f]{16}\.tmp"  # the names of files that replace others
 _ALL_USERS = 0xFFFFFFFF
 _OWN = ("self", "thread-self")  # directories of /proc about this process
 _UNKNOWN_USER = 65534  # the usual number of users whom a user namespace does not know
@@ -87,6 +92,17 @@ def write_to_disk(file: int) -> None:
             raise
 
 
+def is_kept(file: int, how: int = fcntl.LOCK_EX) -> bool:
+    """Lock a new file or directory while it is open; False if `remove_abandoned` of another run came first.
+
+    A directory takes LOCK_SH. Without locks, no file of the file system counts as abandoned.
+    """
+    try:
+        return keep_locked(file, how)
+    except OSError:
+        return True
+
+
 class OpenDirectory:
     """A directory that stays open, and what can be done safely with its entries; methods raise OSError.
 
@@ -136,9 +152,12 @@ class OpenDirectory:
         The new file gets the mode of the `old` one and, if permitted, its owner; without an old file that
         counts, the mode of umask.
         """
+        self.remove_abandoned(_TEMPORARY)
         temporary = f".ompbind-{os.urandom(8).hex()}.tmp"
         try:
             with open(self.create(temporary), "wb") as file:
+                if not is_kept(file.fileno()):
+                    return self.replace(name, old, data)
                 if old and stat.S_ISREG(old.st_mode):
                     # A file with another owner is better than no file; a namespace may not know the owner.
                     with suppress(OSError):
@@ -148,10 +167,36 @@ class OpenDirectory:
                 file.flush()
                 write_to_disk(file.fileno())
             os.rename(temporary, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
-        except BaseException:
-            with suppress(OSError):  # it was not created, or is renamed already
+        finally:
+            with suppress(OSError):  # it is renamed, or was not created
                 os.unlink(temporary, dir_fd=self.fd)
-            raise
+
+    def remove_abandoned(self, names_pattern: str) -> None:
+        """Remove files and directories of this user with such names that no process has locked.
+
+        Their processes were killed: `is_kept` locks such a file as soon as it is made.
+        """
+        names: list[str] = []
+        with suppress(OSError):  # this user may not list the directory
+            listed = os.listdir(f"/proc/self/fd/{self.fd}")
+            names = [name for name in listed if re.fullmatch(names_pattern, name)]
+        for name in names:
+            with suppress(OSError):  # removed meanwhile, or the file system has no locks
+                entry = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+                if entry.st_uid == os.geteuid():
+                    self._remove_unlocked(name, entry)
+
+    def _remove_unlocked(self, name: str, entry: os.stat_result) -> None:
+        is_directory = stat.S_ISDIR(entry.st_mode)
+        file = os.open(name, _TO_LOCK, dir_fd=self.fd) if is_directory else self.open_existing(name, entry)
+        try:
+            if not try_lock(file, fcntl.LOCK_EX):
+                return
+            for inner in os.listdir(file) if is_directory else ():
+                os.unlink(inner, dir_fd=file)
+            (os.rmdir if is_directory else os.unlink)(name, dir_fd=self.fd)
+        finally:
+            os.close(file)
 
 
 def resolve(path: str) -> str:

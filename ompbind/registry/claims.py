@@ -21,7 +21,6 @@ import fcntl
 import os
 import re
 import stat
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -42,7 +41,6 @@ FILES_LIMIT = 10_000  # files with names of claims; more are an attack or a mist
 ENTRIES_LIMIT = 1 << 18  # files of any name in the directory
 USER_CLAIMS_LIMIT = 1024  # claims of another user that are read
 USER_BYTES_LIMIT = 1 << 20  # bytes of these claims; a usual claim has a few hundred
-NEW_FILE_LIMIT_S = 60.0  # seconds after which a .new file counts as old
 
 _RANK_LINE, _RESTART_DIGITS, _NO_EXIT = "\nrank ", 12, "---"
 _GROUPS_LIMIT = 1 << 12  # characters of the names of groups
@@ -156,8 +154,6 @@ def read_claims(handle: int, names: Collection[str], *, with_ranks: bool = True)
         try:
             status = os.stat(name, dir_fd=handle, follow_symlinks=False)
             uid = status.st_uid
-            if name.endswith(NEW_SUFFIX) and status.st_mtime > time.time() - NEW_FILE_LIMIT_S:
-                continue  # it may not be locked yet
             _check_file(status)
             claims[uid] += 1
             sizes[uid] += status.st_size
@@ -196,13 +192,16 @@ _NEW_NAME = rf"{_PREFIX}\d+-\d+-[0-9a-f]{{8}}{re.escape(NEW_SUFFIX)}"
 
 
 def _read_claim(name: str, handle: int) -> tuple[str | None, int]:
-    """Return the text of a claim, None if stale, and its owner; a stale claim of this user is removed."""
+    """Return the text of a claim and its owner; None if it is stale, or being written.
+
+    A stale claim of this user is removed.
+    """
     file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=handle)
     try:
         is_stale, uid = try_lock(file, fcntl.LOCK_SH), os.fstat(file).st_uid
         text = os.read(file, TEXT_LIMIT).decode("utf-8", "replace")
         if not is_stale:
-            return text, uid
+            return None if name.endswith(NEW_SUFFIX) else text, uid
         # other files may only have such a name
         if uid == os.geteuid() and (text.startswith(HEAD) or re.fullmatch(_NEW_NAME, name)):
             _remove(name, handle)
@@ -218,6 +217,14 @@ def try_lock(file: int, how: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def keep_locked(file: int, how: int = fcntl.LOCK_EX) -> bool:
+    """Lock a new file or directory while it is open; False if it was removed first, as of a killed process.
+
+    Raises OSError if the file system has no locks.
+    """
+    return try_lock(file, how) and os.fstat(file).st_nlink > 0
 
 
 def _remove(path: str, handle: int | None = None) -> None:
@@ -267,7 +274,9 @@ def write_claim(run: LiveRun, handle: int, directory: str, suffix: str = CLAIM_S
     file = os.open(stem + NEW_SUFFIX, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=handle)
     try:
         data = make_text(run).encode()
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # before other users can open it
+        if not keep_locked(file):  # before other users can open it
+            _remove(stem + NEW_SUFFIX, handle)
+            return write_claim(run, handle, directory, suffix)
         while data:
             data = data[os.write(file, data) :]
         os.fchmod(file, 0o644)

@@ -8,8 +8,8 @@ the next reader removes it.
 
     x.run, locked        a live run that uses its CPUs
     x.run, not locked    its run exited or was killed: removed
-    x.new, young         a claim that is being written: ignored
-    x.new, old           as x.run
+    x.new, locked        a claim that is being written: ignored
+    x.new, not locked    as x.run; a run whose new file was removed before it was locked writes another
 
 Of two runs that start at the same moment, at least one finds the claim of the other after it has written its
 own: it plans again. Runs that avoid others (--avoid, --exclusive) also lock the directory while they plan:
@@ -155,7 +155,10 @@ class Registry:
             if self._sharing in _STRICT:
                 self._lock()
             if self._sharing is not Sharing.SHARE:
-                self._names = list_claims(self._handle)
+                names = list_claims(self._handle, (*CLAIM_SUFFIXES, WAITING_SUFFIX))
+                tickets = {name for name in names if name.endswith(WAITING_SUFFIX)}
+                read_claims(self._handle, tickets, with_ranks=False)  # removes those of killed runs
+                self._names = names - tickets
                 if self._names:
                     self._read_claims()
         except ClaimError:

@@ -288,19 +288,22 @@ def test_files_of_other_users_in_the_directory_do_no_harm(ompbind, ps, public):
     assert ps(env=env) == []
 
 
-def test_only_claims_are_removed(ompbind, public):
+def test_only_claims_without_a_process_are_removed(ompbind, public):
     files = {
-        "notes.run": ("buy milk", 99, True), "empty.run": ("", 99, True), "notes.new": ("buy milk", 99, True),
-        "0-9-stale.run": (make_text(GOOD), 0, False), "0-9-0123abcd.new": ("", 99, False),
-        "0-9-4567abcd.new": ("ompbind", 0, True),
+        "notes.run": ("buy milk", True), "empty.run": ("", True), "notes.new": ("buy milk", True),
+        "0-9-stale.run": (make_text(GOOD), False), "0-9-0123abcd.new": ("", False),
+        "0-9-4567abcd.new": (make_text(GOOD)[:20], False), "0-9-stale.wait": (make_text(GOOD), False),
+        "0-9-locked.wait": (make_text(GOOD), True), "0-9-89abcdef.new": ("", True),
     }  # fmt: skip
-    for name, (text, age_s, _) in files.items():
+    for name, (text, _) in files.items():
         (public / f"ompbind-{name}").write_text(text)
-        os.utime(public / f"ompbind-{name}", (time.time() - age_s,) * 2)
-    done = ompbind("run", "--", "true", env={"OMPBIND_RUNTIME_DIR": str(public)})
+    with open(public / "ompbind-0-9-89abcdef.new") as new, open(public / "ompbind-0-9-locked.wait") as ticket:
+        for file in (new, ticket):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        done = ompbind("run", "--", "true", env={"OMPBIND_RUNTIME_DIR": str(public)})
     assert (done.returncode, done.stderr) == (0, "")
     left = {name: (public / f"ompbind-{name}").exists() for name in files}
-    assert left == {name: is_kept for name, (_, _, is_kept) in files.items()}
+    assert left == {name: is_kept for name, (_, is_kept) in files.items()}
 
 
 def test_a_directory_that_stays_locked_stops_strict_runs_only(ompbind, claims, monkeypatch):

@@ -9,11 +9,12 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
 
-from tests.live.conftest import children_of, supervisor_of, wait_until
+from tests.live.conftest import RUNTIME_DIR, SANDBOX, children_of, supervisor_of, wait_until
 from tests.long import rounds
 
 FAMILY = "setsid sleep 300 & (sleep 300 & sleep 300) & sleep 300 & wait"
@@ -247,3 +248,32 @@ def test_a_run_within_a_run_is_killed_with_it(scene):
     process.kill()
     process.wait()
     scene.check_nothing_left("SIGKILL of the outer run")
+
+
+RENAME, UNLINK = (264, 263) if os.uname().machine == "x86_64" else (38, 35)
+"""The numbers of renameat and unlinkat: who calls them has files with names that it means to remove."""
+
+REPORT, BENCH = ("run", "--report", "run.json"), ("bench", "-q", "--max-rounds", "1")
+KILLED_AT = {
+    "the claim of a run": (RENAME, REPORT, {}, (".new",)),
+    "the report of a run": (RENAME, REPORT, {RUNTIME_DIR: "/no/such"}, (".tmp",)),
+    "the output of a run of bench": (UNLINK, BENCH, {}, (".run", "bench-")),
+}
+
+
+@pytest.mark.parametrize("moment", KILLED_AT)
+def test_the_next_run_removes_files_that_a_killed_run_has_left(ompbind, claims, tmp_path, moment):
+    number, (verb, *options), env, expected = KILLED_AT[moment]
+
+    def list_files():
+        own = [*tmp_path.iterdir(), *claims.iterdir()]
+        return sorted(name for path in own if "ompbind-" in (name := path.name))
+
+    env = {"TMPDIR": str(tmp_path)} | env
+    words = (verb, "-n", "1", *options, "--", "true")
+    ompbind(*words, before=(sys.executable, SANDBOX, "kill", str(number), "--"), env=env, cwd=tmp_path)
+    left = list_files()
+    assert len(left) == len(expected)
+    assert all(any(part in name for name in left) for part in expected), left
+    assert ompbind(*words, env={"TMPDIR": str(tmp_path)}, cwd=tmp_path).returncode == 0
+    assert list_files() == []

@@ -1,5 +1,6 @@
 """Reports in real files: replaced atomically or unchanged; most errors are found before the start."""
 
+import fcntl
 import os
 import shlex
 import socket
@@ -48,14 +49,29 @@ def test_an_existing_file_is_replaced_and_keeps_its_mode_and_owner(tmp_path):
     owner = NOBODY if ROOT else os.geteuid()
     if ROOT:
         os.chown(path, NOBODY, NOBODY)
-    other = tmp_path / f".ompbind-{os.getpid()}-0.tmp"  # a temporary file of another run
+    other = tmp_path / ".ompbind-0123456789abcdef.tmp"  # a temporary file of another run
     other.write_text("other")
-    with path.open() as before:
+    with path.open() as before, other.open() as locked:
+        fcntl.flock(locked, fcntl.LOCK_EX)
         write(path, "after")
         assert before.read() == "before"  # a process that reads the old file is not disturbed
     assert (path.read_text(), mode(path), path.stat().st_uid) == ("after\n", 0o604, owner)
     assert sorted(os.listdir(tmp_path)) == [other.name, "run.json"]
     assert other.read_text() == "other"
+
+
+def test_what_a_killed_run_has_left_is_removed(tmp_path):
+    names = [".ompbind-0123456789abcdef.tmp", ".ompbind-notes.tmp", ".ompbind-fedcba9876543210.tmp"]
+    for name in names[:2]:
+        (tmp_path / name).write_text("left")
+    (tmp_path / names[2]).symlink_to(names[1])
+    write(tmp_path / "run.json", "{}")
+    assert sorted(os.listdir(tmp_path)) == sorted([*names[1:], "run.json"])
+    if ROOT:
+        (tmp_path / names[0]).write_text("of another user")
+        os.chown(tmp_path / names[0], NOBODY, NOBODY)
+        write(tmp_path / "run.json", "{}")
+        assert (tmp_path / names[0]).exists()
 
 
 @pytest.mark.parametrize(("name", "why", "hint"), [
