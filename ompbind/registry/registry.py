@@ -157,7 +157,7 @@ class Registry:
             if self._sharing is not Sharing.SHARE:
                 names = list_claims(self._handle, (*CLAIM_SUFFIXES, WAITING_SUFFIX))
                 tickets = {name for name in names if name.endswith(WAITING_SUFFIX)}
-                read_claims(self._handle, tickets, with_ranks=False)  # removes those of killed runs
+                read_claims(self._handle, tickets, with_ranks=False)  # removes tickets of killed runs
                 self._names = names - tickets
                 if self._names:
                     self._read_claims()
