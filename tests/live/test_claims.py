@@ -288,7 +288,7 @@ def test_files_of_other_users_in_the_directory_do_no_harm(ompbind, ps, public):
     assert ps(env=env) == []
 
 
-def test_only_claims_without_a_process_are_removed(ompbind, public):
+def test_only_claims_are_removed(ompbind, public):
     files = {
         "notes.run": ("buy milk", True), "empty.run": ("", True), "notes.new": ("buy milk", True),
         "0-9-stale.run": (make_text(GOOD), False), "0-9-0123abcd.new": ("", False),
