@@ -50,6 +50,9 @@ PARTS = {
     "ray": Part((f"{ALONE} --part ray",), packages="ray==2.60.0"),
     "workers": Part((f"{ALONE} --part workers",), packages=f"{WORKERS} gunicorn==27.0.1 celery==5.7.0"),
     "postgres": Part((f"{ALONE} --part postgres",), "postgresql postgresql-contrib util-linux"),
+    "programs": Part(
+        (f"{ALONE} --part programs",), "nodejs r-base-core r-cran-data.table redis-server util-linux"
+    ),
     "problems": Part((f"{ALONE} --part problems",), packages=f"{WORKERS} ray==2.60.0 {TORCH}"),
     "vllm": Part(("$PYTHON benchmarks/vllm_setup.py", f"{ALONE} --part vllm")),
     "vm": Part(("$PYTHON -m pytest -q -n auto --dist loadgroup --part vm tests/vm",), f"{SLURM} iproute2"),

@@ -161,6 +161,8 @@ BINDING_VARIABLES: tuple[tuple[str, str, str, str], ...] = (
      f"each process binds itself to {_NEAR} with the number of its local rank: {_REPLACES}"),
     ("CCL_WORKER_AFFINITY", "oneCCL", "auto",
      "workers are bound to these CPUs, which may be CPUs of other ranks"),
+    ("JULIA_EXCLUSIVE", "Julia", "0",
+     "the first thread is bound to CPU 0, the second to CPU 1 and so on, in each rank"),
     ("MV2_ENABLE_AFFINITY", "MVAPICH2", "0", f"MPI_Init binds each process: {_REPLACES}"),
     ("OMPI_MCA_hwloc_base_binding_policy", "Open MPI 4", "none", _LAUNCHER),
     ("PRTE_MCA_hwloc_default_binding_policy", "Open MPI 5", "none", _LAUNCHER),

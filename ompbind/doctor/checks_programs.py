@@ -5,13 +5,14 @@ they found. To add a program or a Python package with a thread pool: a row in PO
 """
 
 from collections.abc import Iterator
+from math import ceil
 
 from ompbind.cpuset import count
 from ompbind.doctor.facts import CommandFacts, HostFacts, HostIssue, error, note, ok
 from ompbind.machine.model import Level
 from ompbind.openmp.runtimes import OmpRuntime, find_aborting_pair
 from ompbind.openmp.variables import MASK_COUNTS
-from ompbind.planning.notes import find_effects
+from ompbind.planning.notes import find_effects, render_fewer_cpus
 from ompbind.programs import libraries
 from ompbind.programs.libraries import DetectedLibrary, DetectionMethod, LibraryRole
 
@@ -144,39 +145,72 @@ _TOO_MANY = "every rank starts as many, so ranks together have more threads than
 _UNEVEN = "ranks with fewer CPUs share them, ranks with more CPUs do not use all"
 _FILL = "in the command, with --fill"
 
-POOLS: tuple[tuple[str, tuple[str, ...], str, str, str], ...] = (
-    ("DuckDB", ("import duckdb",), "its thread pool counts {online}",
-     "in SQL: SET threads = N, with the value of OMPBIND_NUM_THREADS", _TOO_MANY),
+_BY_MASK, _ROUNDS_UP = "follows the mask", "follows mask and quota, rounded up"
+"""In place of a remedy: what a pool follows that reads no variable. It needs a remedy only under a quota."""
+
+POOLS: tuple[tuple[str, tuple[str, ...], str, str, str, str], ...] = (
+    ("DuckDB", ("import duckdb",), "its pool counts {online}, or the CPUs of a smaller quota, rounded up",
+     "in SQL: SET threads = N, with the value of OMPBIND_NUM_THREADS", _TOO_MANY,
+     "https://duckdb.org/docs/stable/configuration/overview"),
     ("ONNX Runtime", (f"import {libraries.ONNXRUNTIME}",),
      f"{libraries.ONNXRUNTIME_BINDS}; where a cpuset forbids this core, the thread prints"
      " 'pthread_setaffinity_np failed … error code: 22'", libraries.ONNXRUNTIME_REMEDY,
-     "threads of a rank run on CPUs of other ranks, unless the session has a number of threads"),
+     "threads of a rank run on CPUs of other ranks, unless the session has a number of threads",
+     "https://onnxruntime.ai/docs/performance/tune-performance/threading.html"),
     ("Ray", ("import ray",), "without num_cpus it counts {online}, and starts as many worker processes",
-     "ray.init(num_cpus=N), with the value of OMPBIND_NUM_THREADS; or 'ray start --num-cpus N'", _TOO_MANY),
+     "ray.init(num_cpus=N), with the value of OMPBIND_NUM_THREADS; or 'ray start --num-cpus N'", _TOO_MANY,
+     "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"),
     ("zstd", ("zstd", "zstdmt"),
      "with -T0, and as zstdmt, it starts a thread for each core of the machine{cores};"
-     " without -T it starts one, since version 1.5.7 up to 4", f"-T{{threads}} {_FILL}", _TOO_MANY),
+     " without -T it starts one, since version 1.5.7 up to 4", f"-T{{threads}} {_FILL}", _TOO_MANY,
+     "https://github.com/facebook/zstd/blob/dev/programs/zstd.1.md"),
     ("pigz", ("pigz", "unpigz"), "without -p it counts {online}, and starts a thread for each",
-     f"-p {{threads}} {_FILL}", _TOO_MANY),
+     f"-p {{threads}} {_FILL}", _TOO_MANY, "https://zlib.net/pigz/pigz.pdf"),
     ("nginx", ("nginx",),
      "with 'worker_processes auto' it counts {online}, and starts a worker process for each;"
      " 'worker_cpu_affinity auto' binds the first to CPU 0, the second to CPU 1 and so on",
      "in nginx.conf: worker_processes N, and no worker_cpu_affinity",
-     "the workers of a rank share its CPUs, or are bound to CPUs of other ranks"),
+     "the workers of a rank share its CPUs, or are bound to CPUs of other ranks",
+     "https://nginx.org/en/docs/ngx_core_module.html"),
     ("memcached", ("memcached",), "without -t it starts 4 worker threads on each machine",
-     f"-t {{threads}} {_FILL}", _UNEVEN),
+     f"-t {{threads}} {_FILL}", _UNEVEN, "https://github.com/memcached/memcached/blob/master/doc/memcached.1"),
     ("whisper.cpp", ("whisper-cli", "whisper-server", "whisper-cpp"),
-     "without -t it starts up to 4 threads, also on fewer CPUs", f"-t {{threads}} {_FILL}", _UNEVEN),
+     "without -t it starts up to 4 threads, also on fewer CPUs", f"-t {{threads}} {_FILL}", _UNEVEN,
+     "https://github.com/ggml-org/whisper.cpp/blob/master/examples/cli/README.md"),
     ("Ollama", ("ollama",),
      "it counts the cores of the machine{cores}, and ignores the affinity mask and the CPU quota;"
      " versions that start llama-server read LLAMA_ARG_THREADS, which ranks get",
      "'PARAMETER num_thread N' in the Modelfile, or options.num_thread in requests, with the value of"
-     " OMPBIND_NUM_THREADS", _TOO_MANY),
+     " OMPBIND_NUM_THREADS", _TOO_MANY, "https://github.com/ollama/ollama/issues/17916"),
+    ("R", ("R", "Rscript"), "parallel::detectCores() counts {online}",
+     "makeCluster(N) or mclapply(mc.cores = N), and --processes-per-rank N", _TOO_MANY,
+     "https://stat.ethz.ch/R-manual/R-devel/library/parallel/html/detectCores.html"),
+    ("data.table of R", ("R", "Rscript"), "it uses half of the CPUs of the rank",
+     "--env R_DATATABLE_NUM_THREADS={threads}", "the other CPUs of the rank stay idle",
+     "https://rdatatable.gitlab.io/data.table/reference/openmp-utils.html"),
+    ("Node.js", ("node", "nodejs"),
+     "os.cpus() lists {online}; the program sets the numbers of cluster processes and worker_threads",
+     "let the program use os.availableParallelism() (version 18.14 and later)", _TOO_MANY,
+     "https://nodejs.org/api/os.html#osavailableparallelism"),
+    ("GROMACS", ("gmx", "gmx_d", "mdrun"), "without -nt and -ntmpi, mdrun starts threads for {online}",
+     f"-nt {{threads}} {_FILL}", _TOO_MANY,
+     "https://manual.gromacs.org/current/user-guide/mdrun-performance.html"),
+    ("Julia", ("julia",), "ranks get JULIA_NUM_THREADS; --threads auto follows the mask", "", "",
+     "https://docs.julialang.org/en/v1/manual/multi-threading/"),
+    ("TBB", ("import tbb",), "its threads follow the affinity mask", _BY_MASK, "",
+     "https://uxlfoundation.github.io/oneTBB/main/tbb_userguide/Controlling_Parallelism.html"),
+    ("OpenVINO", ("import openvino",), "its threads follow the affinity mask, each is bound to a core of it",
+     _BY_MASK, "", "https://docs.openvino.ai/2025/openvino-workflow/running-inference/inference-devices-and-modes/"
+     "cpu-device/performance-hint-and-thread-scheduling.html"),
+    ("Java", ("java", "javaw"),
+     "version 9 and later: its thread pools follow the affinity mask and the CPU quota, rounded up",
+     _ROUNDS_UP, "", "https://docs.oracle.com/en/java/javase/17/docs/specs/man/java.html"),
 )  # fmt: skip
-"""The programs whose thread pools follow neither the affinity mask nor a variable.
+"""Programs with thread pools; most pools follow neither the affinity mask nor a variable.
 
-Each row has a label, names of files ("import NAME" for a Python package), what it does without a limit,
-how to limit it, and why that matters. {online} and {cores} stand for the numbers of the machine.
+Each row has a label, names of files ("import NAME" for a package of Python or a library), what it does
+without a limit, how to limit it, why that matters ("": it stays within a rank), and the source. {online} and
+{cores} stand for the numbers of the machine.
 """
 
 
@@ -217,10 +251,19 @@ def _find_known(host: HostFacts, command: CommandFacts) -> Iterator[HostIssue]:
     loaded = {found.library.kind.name for found in host.workload.libraries}  # of programs in C++
     known = {f"import {name}" for name in (*loaded, *command.packages)}
     known.add(host.workload.program.rpartition("/")[2])
-    for label, names, found, remedy, why in POOLS:
-        if known.intersection(names):
-            online, cores = _count_online(host), _count_cores(host)
-            yield note(label, found.format(online=online, cores=cores), why, remedy)
+    machine = host.machine
+    quota, cpus = (machine.quota or 1e9, len(machine.allowed)) if machine else (1e9, 1)
+    for label, names, found, remedy, why, _ in POOLS:
+        if not known.intersection(names):
+            continue
+        found = found.format(online=_count_online(host), cores=_count_cores(host))
+        most = {_BY_MASK: cpus, _ROUNDS_UP: min(cpus, ceil(quota))}.get(remedy, 0)
+        if machine and most > quota:
+            why = f"no variable limits them, and the CPU quota is only {quota:g}: all threads are throttled"
+            fewer = f"'ompbind run {render_fewer_cpus(machine, quota)}' gives a rank fewer CPUs"
+            yield note(label, found, why, fewer)
+        else:
+            yield note(label, found, why, remedy) if why else ok(label, found)
     if (torch := command.packages.get("torch")) is not None:
         version = f"version {'.'.join(map(str, torch))}" if torch else "before version 2.14"
         pools = f"{version}: its inter-op thread pools"
@@ -243,15 +286,11 @@ def _find_others(host: HostFacts) -> Iterator[HostIssue]:
             if variable in MASK_COUNTS:
                 limit = f"its threads follow {variable}, or without it the affinity mask"
             yield ok(kind.label, f"of {origin}: {limit}")
-    if any(kind.name == "tbb" for kind in origins):
-        yield ok("TBB", "its threads follow the affinity mask")
-    elif host.command and host.command.cpp:
+    is_tbb = any(kind.name == "tbb" for kind in origins)
+    if host.command and host.command.cpp and not is_tbb:
         found = f"std::thread::hardware_concurrency() counts {_count_online(host)}"
         remedy = "let the program count the CPUs of sched_getaffinity()"
         yield note("C++", found, f"if a thread pool uses this count, {_TOO_MANY}", remedy)
-    if work.program.rpartition("/")[2] in ("java", "javaw"):
-        found = "version 9 and later: sizes its thread pools by the affinity mask"
-        yield ok("Java", f"{found}, or by -XX:ActiveProcessorCount=N")
 
 
 def _count_cores(host: HostFacts) -> str:

@@ -387,7 +387,8 @@ def _find_affinity(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffec
         nodes = [node for node in plan.machine.nodes if node.number in wrapper.nodes]
         cpus = union(node.cpus for node in nodes) if len(nodes) == len(wrapper.nodes) else None
     if wrapper.rebinds and not (plan and all(cpus == placement.cpuset for placement in placements)):
-        effect, remedy = "replaces the affinity mask of its rank", "remove it, and select CPUs with --mask"
+        effect = "replaces the affinity mask of its rank"
+        remedy = wrapper.remedy or "remove it, and select CPUs with --mask"
         yield WrapperEffect(words=wrapper.text, effect=effect, remedy=remedy)
     if wrapper.sets_memory and any(placement.memory for placement in placements):
         effect = "replaces the memory policy of its rank"

@@ -88,7 +88,8 @@ def read_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workload:
     An empty `argv` is no command: then only LD_PRELOAD is read.
     """
     found, elf, env = _find_program(list(argv), env)
-    found = found.replace(static=elf is not None and elf.static)
+    binding = tuple(wrappers.find_self_binding(argv))
+    found = found.replace(static=elf is not None and elf.static, wrappers=(*found.wrappers, *binding))
     if env.get("LD_PRELOAD") and not found.static:
         loaded, warnings = read_preloaded(env, elf)
         found = found.replace(libraries=loaded, preload_warnings=warnings)
@@ -99,6 +100,9 @@ def read_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workload:
         loaded = (*found.libraries, *find_packaged(found.python, sites))
         return found.replace(site_packages=sites[0] if sites else "", libraries=loaded)
     needed = _find_needed(found.program, elf, found.libraries, env)
+    if not binding and any(each.library.kind.name == "hpx" for each in needed):
+        binding = tuple(wrappers.find_self_binding([*argv, wrappers.HPX]))
+        found = found.replace(wrappers=(*found.wrappers, *binding))
     opaque = elf is None or wrappers.starts_others(found.program)
     return found.replace(opaque=opaque, libraries=(*found.libraries, *needed))
 

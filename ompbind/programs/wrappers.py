@@ -3,12 +3,13 @@
 A *wrapper* executes the command itself (`taskset -c 0 app`). A launcher starts processes of its own
 (`mpirun -n 2 app`). Both are recognized by their names, as Pythons and shells are. The options before the
 command decide what a wrapper changes. To add a wrapper: a name in WRAPPERS; if it changes the binding or
-variables, also rows in _OPTIONS and _READERS.
+variables, also rows in _OPTIONS and _READERS. To add a program that binds itself: a row in SELF_BINDING.
 """
 
 import getopt
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import dropwhile
 from typing import TypeAlias
 
@@ -74,6 +75,7 @@ WORKER_PROGRAMS: Mapping[str, WorkerProgram] = {
     ),
     "dramatiq": WorkerProgram(options=("-p", "--processes"), default="one per CPU"),
     **dict.fromkeys(("pytest", "py.test"), WorkerProgram(options=("-n", "--numprocesses"))),
+    "julia": WorkerProgram(options=("-p", "--procs")),
     "make": WorkerProgram(options=("-j", "--jobs"), runs_jobs=True),
     "ninja": WorkerProgram(options=("-j",), runs_jobs=True),
     "xargs": WorkerProgram(options=("-P", "--max-procs"), runs_jobs=True),
@@ -246,11 +248,13 @@ class Wrapper(Record):
     """A program of a command line that changes what ompbind sets for a rank; `text` has its options too.
 
     `rebinds`: it sets the affinity mask, to `cpus`, to the CPUs of the NUMA `nodes` (OS numbers), or to CPUs
-    that its options do not show (both None). `launch`: it is a launcher that starts these processes. It
-    removes the `removed` variables, or all if it `clears`, and sets the `assigned` ones.
+    that its options do not show (both None); `remedy` is what works instead, "" for --mask. `launch`: it is a
+    launcher that starts these processes. It removes the `removed` variables, or all if it `clears`, and sets
+    the `assigned` ones.
     """
 
     text: str
+    remedy: str = ""
     rebinds: bool = False
     cpus: CpuSet | None = None
     nodes: CpuSet | None = None
@@ -272,6 +276,52 @@ class Wrapper(Record):
 
 
 NO_WRAPPER = Wrapper(text="")
+
+HPX = "libhpx"
+_HPX_MANUAL = (
+    "https://hpx-docs.stellar-group.org/latest/html/manual/launching_and_configuring_hpx_applications.html"
+)
+
+SELF_BINDING: tuple[tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...], str, str], ...] = (
+    ("GROMACS", ("gmx", "gmx_mpi", "gmx_d", "gmx_mpi_d", "mdrun"), (" -pin on",), (),
+     "omit -pin: by default mdrun keeps the CPUs of its rank",
+     "https://manual.gromacs.org/current/user-guide/mdrun-performance.html"),
+    ("redis", ("redis-server", "valkey-server"), ("_cpulist", "-cpulist"), (),
+     "remove it: the threads then stay on the CPUs of the rank",
+     "https://github.com/redis/redis/blob/7.0/redis.conf"),
+    ("Charm++", (), (" +setcpuaffinity", " +pemap", " +commap", " +excludecore"), (),
+     "omit it: processes and threads then stay on the CPUs of the rank",
+     "https://charm.readthedocs.io/en/latest/charm++/manual.html"),
+    ("HPX", (), (" --hpx:", f" {HPX}"), (" --hpx:use-process-mask", " --hpx:bind=none"),
+     "add --hpx:use-process-mask", _HPX_MANUAL),
+    ("PyTorch", (), (" torch.backends.xeon.run_cpu",), (), "use 'ompbind run -n N -- python SCRIPT' instead",
+     "https://github.com/pytorch/pytorch/blob/main/torch/backends/xeon/run_cpu.py"),
+)  # fmt: skip
+"""Programs that bind their threads to CPUs which they choose, also outside of the affinity mask.
+
+Each row has the program, names of its files (() for any), words of its command or configuration by which it
+binds, words by which it does not, what works instead, and the source.
+"""
+
+_CONFIGURATION_END = 1 << 18  # characters of a configuration file that are read at most
+
+
+def find_self_binding(argv: Sequence[str]) -> Iterator[Wrapper]:
+    """Yield what a command does if its program binds its own threads, by SELF_BINDING."""
+    names = {os.path.basename(word) for word in argv}
+    for program, files, binds, spares, remedy, _ in SELF_BINDING:
+        if files and names.isdisjoint(files):
+            continue
+        text = " ".join(["", *argv])
+        for path in (word for word in argv if files and word.endswith(".conf") and os.path.isfile(word)):
+            with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+                lines = file.read(_CONFIGURATION_END).splitlines()
+                text += " ".join(["", *(line.strip() for line in lines if not line.strip().startswith("#"))])
+        found = next(filter(text.__contains__, binds), None)
+        if found and not any(word in text for word in spares):
+            shown = next((word for word in text.split() if found.strip() in word), found.strip())
+            yield Wrapper(text=f"{program} ({shown})", rebinds=True, remedy=remedy)
+
 
 Options: TypeAlias = Sequence[tuple[str, str]]
 """The options of a wrapper, each with its long name and its value; "" without a value."""

@@ -13,6 +13,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.doctor import facts
 from ompbind.doctor.all_checks import CHECKS, run_checks
 from ompbind.doctor.checks_environment import BINDING_OPTIONS, BINDING_PACKAGES, BINDING_VARIABLES, RULES
+from ompbind.doctor.checks_programs import POOLS
 from ompbind.inspection.verdict import OthersLoad
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.model import TaskLimit
@@ -20,7 +21,7 @@ from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS
 from ompbind.planning.other_runs import LiveRun
 from ompbind.programs.command import Workload
 from ompbind.programs.libraries import DetectedLibrary, DetectionMethod, name_library
-from ompbind.programs.wrappers import Wrapper
+from ompbind.programs.wrappers import SELF_BINDING, Wrapper
 from ompbind.text import Severity
 from tests.machines import Shape, make_machine
 from tests.tables import rows
@@ -168,7 +169,14 @@ TABLE = [
         ("zstd", "each core of the machine (8)"), ("pigz", "counts all 8 online CPUs"),
         ("nginx", "'worker_cpu_affinity auto' binds the first to CPU 0"), ("memcached", "starts 4 worker"),
         ("whisper-cli", "up to 4 threads, also on fewer"), ("ollama", "of the machine (8), and ignores"),
+        ("Rscript", "detectCores() counts all 8 online CPUs"), ("node", "os.cpus() lists all 8 online CPUs"),
+        ("gmx", "mdrun starts threads for all 8 online CPUs"),
     )),
+    ("pools", OK, "ranks get JULIA_NUM_THREADS", command(program="/usr/bin/julia")),
+    ("pools", OK, "each is bound to a core of it", package("openvino")),
+    ("pools", NOTE, "each is bound to a core of it", package("openvino", machine=PLAIN.replace(quota=2.0))),
+    *(("pools", severity, "the CPU quota, rounded up", command(program="java", machine=machine))
+      for severity, machine in ((OK, PLAIN.replace(quota=2.0)), (NOTE, PLAIN.replace(quota=1.5)))),
     ("allowed-memory", OK, "all allowed CPUs", here(NODES.replace(memory_allowed=CPUS("0")), allowed="0-3")),
     ("allowed-memory", NOTE, "node 0 is not allowed (cpuset.mems: 1)", here(ON_1)),
     ("memory-call", NOTE, "by a seccomp filter", may(NODES, may_place_memory="refused")),
@@ -206,6 +214,10 @@ def test_every_check_is_in_the_table_and_documented_and_unknown_facts_are_no_iss
     assert not [name for name in names if f"`{name}`" not in page]
     assert not [program for _, program, _, _ in BINDING_PACKAGES if program not in page]
     assert {issue.severity for issue in run_checks(facts.HostFacts(env={}, machine=PLAIN))} == {OK}
+
+
+def test_each_program_of_the_tables_has_a_source():
+    assert {sources[-1][:8] for sources in (*POOLS, *SELF_BINDING)} == {"https://"}
 
 
 @pytest.mark.parametrize(("name", "off"), [(name, off) for name, _, off, _ in BINDING_VARIABLES])

@@ -9,7 +9,15 @@ import sys
 import pytest
 
 from tests.elves import make_elf
-from tests.live.conftest import OMPBIND, SANDBOX, python_with_torch, required, run_program, two_cpus
+from tests.live.conftest import (
+    OMPBIND,
+    SANDBOX,
+    one_line,
+    python_with_torch,
+    required,
+    run_program,
+    two_cpus,
+)
 from tests.live.other_user import NOBODY, as_user
 
 
@@ -93,6 +101,35 @@ def test_the_sizes_of_python_pools_are_true(doctor):
     else:
         assert sizes == [str(online), str(min(32, online + 4))]
         assert "online CPU ({}), ThreadPoolExecutor has up to {} threads".format(*sizes) in issue["found"]
+
+
+@pytest.mark.part("programs")
+@pytest.mark.parametrize(("name", "subject", "words", "counts"), [
+    ("node", "Node.js", ("-p", "os.cpus().length + ' ' + os.availableParallelism()"), ("online", 1)),
+    ("Rscript", "R", ("-e", "cat(parallel::detectCores())"), ("online",)),
+    ("Rscript", "data.table of R", ("-e", "cat(data.table::getDTthreads())"), (1,)),
+])  # fmt: skip
+def test_what_is_said_of_other_programs_is_true(doctor, name, subject, words, counts):
+    """On one CPU: what they count, which is all online CPUs for those that a note is about."""
+    command = [required(name), *words]
+    online = os.sysconf("SC_NPROCESSORS_ONLN")
+    assert doctor(*command)[subject]["level"] == "note"
+    found = run_on_one_cpu(*command)
+    assert found == [str(online if each == "online" else each) for each in counts]
+
+
+@pytest.mark.part("programs")
+@pytest.mark.two_cpus
+@pytest.mark.parametrize("binds", [True, False])
+def test_a_program_that_binds_itself_is_warned_about_and_then_seen(ompbind, tmp_path, binds):
+    first, second = two_cpus()
+    configuration = tmp_path / "redis.conf"
+    setting = f"{'#' * (not binds)}server_cpulist {first}"
+    configuration.write_text(f"port 0\nunixsocket {tmp_path}/socket\n{setting}\n")
+    command = ("timeout", "2", required("redis-server"), str(configuration))
+    done = ompbind("run", "-m", str(second), "--share", "--verify", "--", *command)
+    assert ("redis (server_cpulist) replaces the affinity mask" in one_line(done.stderr)) == binds
+    assert (f"on CPU {first}" in one_line(done.stderr)) == binds, done.stderr
 
 
 @pytest.mark.part("torch")

@@ -32,6 +32,7 @@ def starts(workers="", instead="mpirun ... ompbind exec -- CMD"):
     ({"rebinds": True}, {}, "WORDS replaces the affinity mask of its rank"),
     ({"rebinds": True, "cpus": CpuSet(range(4))}, {"ranks": 1}, "replaces the affinity mask"),
     ({"rebinds": True, "nodes": CpuSet((7,))}, {"ranks": 1}, "(remove it, and select CPUs with --mask)"),
+    ({"rebinds": True, "remedy": "omit it"}, {}, "replaces the affinity mask of its rank (omit it)"),
     ({"sets_memory": True}, {"memory": MemoryMode.BIND}, "replaces the memory policy"),
     ({"clears": True}, {}, "env -i removes all variables that ompbind sets"),
     (starts(), {}, "and may bind them by rules of its own; the plan binds only mpirun"),

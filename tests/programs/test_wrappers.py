@@ -124,3 +124,42 @@ def test_what_a_launcher_starts_is_not_known_and_a_python_behind_torchrun_is(tmp
     workload = read_workload([str(script), "--nproc-per-node", "2", "t.py"], os.environ)
     assert workload.python
     assert [wrapper.launch.workers for wrapper in workload.wrappers] == ["2"]
+
+
+BINDS = """
+    gmx mdrun -pin on -nt 4                            | GROMACS (-pin on)
+    mpirun -n 4 /opt/bin/gmx_mpi mdrun -pin on         | GROMACS (-pin on)
+    gmx mdrun -pin auto                                |
+    app -pin on                                        |
+    redis-server --port 7000 --server_cpulist 0-3      | redis (--server_cpulist)
+    redis-server {tmp}/binds.conf                      | redis (bio_cpulist)
+    redis-server {tmp}/plain.conf                      |
+    app {tmp}/binds.conf                               |
+    redis-server {tmp}/absent.conf                     |
+    ./namd +p4 +setcpuaffinity                         | Charm++ (+setcpuaffinity)
+    ./namd +p4 +pemap 0-3                              | Charm++ (+pemap)
+    ./namd +p4                                         |
+    ./app --hpx:threads=4                              | HPX (--hpx:threads=4)
+    ./app --hpx:threads=4 --hpx:use-process-mask       |
+    ./app --hpx:bind=none                              |
+    python -m torch.backends.xeon.run_cpu train.py     | PyTorch (torch.backends.xeon.run_cpu)
+"""
+
+
+@pytest.mark.parametrize(("line", "text"), rows(BINDS))
+def test_programs_that_bind_themselves_are_known_by_their_words(tmp_path, line, text):
+    (tmp_path / "binds.conf").write_text("port 1\n  bio_cpulist 1,3\n")
+    (tmp_path / "plain.conf").write_text("port 1\n# bio_cpulist 1,3\n")
+    found = read_workload(line.format(tmp=tmp_path).split(), {"PATH": "/nowhere"}).wrappers
+    binding = [wrapper for wrapper in found if wrapper.rebinds]
+    assert [wrapper.text for wrapper in binding] == [text] * bool(text)
+    assert all(wrapper.remedy for wrapper in binding)
+
+
+@pytest.mark.parametrize(("words", "binds"), [([], True), (["--hpx:use-process-mask"], False)])
+def test_a_program_with_the_library_of_hpx_binds_itself(tmp_path, words, binds):
+    for name, needed in (("libhpx.so.1", []), ("app", ["libhpx.so.1"])):
+        (tmp_path / name).write_bytes(make_elf(needed))
+        (tmp_path / name).chmod(0o755)
+    found = read_workload([str(tmp_path / "app"), *words], {"LD_LIBRARY_PATH": str(tmp_path)}).wrappers
+    assert [wrapper.text for wrapper in found] == ["HPX (libhpx)"] * binds
