@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
+from ompbind.text import whole_number
+
 CPU_LIMIT = 1 << 16
 """One past the highest CPU number that ompbind accepts, so that no text can request a huge set."""
 
@@ -255,6 +257,6 @@ def strided(start: int, stop: int, width: int, step: int) -> Iterator[int]:
 
 
 def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 7) or int(text) >= CPU_LIMIT:
+    if (number := whole_number(text, CPU_LIMIT)) is None:
         raise ValueError(f"{text!r} is not a CPU number")
-    return int(text)
+    return number

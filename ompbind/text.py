@@ -1,7 +1,8 @@
-"""Clean foreign text for terminals: names of processes, commands, text of files and of ranks.
+"""Foreign text: names of processes, commands, text of files and of ranks.
 
-Each character that is not printable becomes "?". Escape sequences then have no effect. For names that are
-misspelled, this module finds the similar one.
+A number has a limit, so that no text can crash a reader. For terminals, each character that is not printable
+becomes "?". Escape sequences then have no effect. For names that are misspelled, this module finds the
+similar one.
 """
 
 import re
@@ -11,9 +12,21 @@ from enum import StrEnum
 NAME_LIMIT = 200
 """The longest name of a process or a run that is shown, in characters."""
 
+_DIGITS = 20  # of a number of 64 bits; int() raises ValueError for 4,300 digits
+
 _FIRST_LETTERS = 4  # with fewer letters, `--all` would mean `--allow-partial`
 _TYPO_LETTERS = 5  # of both names together
 _ALMOST_EQUAL = 0.85  # measured: with 0.8, `port` would mean `report`; with 0.75, `stop` would mean `topo`
+
+
+def whole_number(text: str | None, limit: int = 1 << 62) -> int | None:
+    """Return the number in a text of a user, a file, a variable or another process.
+
+    None for anything but ASCII digits ("²" is a digit for Python), and for numbers from `limit` on.
+    """
+    if not (text and text.isascii() and text.isdigit() and len(text) <= _DIGITS):
+        return None
+    return number if (number := int(text)) < limit else None
 
 
 def clean_line(text: str) -> str:

@@ -1,6 +1,7 @@
-"""Rules of the code: order of the rooms, pure rooms, imports inside of functions."""
+"""Rules of the code: order of the rooms, pure rooms, imports inside of functions, one reader of numbers."""
 
 import ast
+import re
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -73,6 +74,12 @@ def test_pure_rooms_do_not_import_system_modules():
     assert len(pure) > 40
     found = [(name, target) for name in pure for target in imports(name)]
     assert not [pair for pair in found if pair[1].partition(".")[0] in IMPURE]
+
+
+def test_numbers_of_foreign_texts_have_one_reader():
+    """`text.whole_number` has a limit: int() raises for 4,300 digits, and for "²", a digit for isdigit()."""
+    own = re.compile(r"\.is(digit|decimal|numeric)\b")
+    assert [name for name in NAMES if own.search(MODULES[name].read_text())] == ["text"]
 
 
 def test_the_shim_in_the_pythons_of_ranks_imports_only_loaded_modules():

@@ -1,10 +1,17 @@
-"""Foreign text, cleaned for terminals."""
+"""Foreign text: numbers in it, and cleaned for terminals."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.text import NAME_LIMIT, clean_line, clean_lines, clean_name, remove_escape_sequences
+from ompbind.text import (
+    NAME_LIMIT,
+    clean_line,
+    clean_lines,
+    clean_name,
+    remove_escape_sequences,
+    whole_number,
+)
 
 
 @pytest.mark.parametrize(("text", "line", "kept"), [
@@ -30,3 +37,12 @@ def test_lines_keep_their_length_and_names_are_cut(text):
 ])  # fmt: skip
 def test_escape_sequences_are_removed_within_a_line(text, plain):
     assert remove_escape_sequences(text) == plain
+
+
+@pytest.mark.parametrize(("text", "limit", "number"), [
+    ("0", 1, 0), ("007", 8, 7), ("65535", 1 << 16, 65535), ("65536", 1 << 16, None), ("1", 1, None),
+    ("9" * 19, 1 << 62, None), ("0" * 19 + "1", 2, 1), ("1" * 5000, 1 << 62, None), (None, 2, None),
+    *((text, 1 << 62, None) for text in ("", " 1", "1\n", "-1", "+1", "1_0", "1e2", "²", "½", "٣", "x")),
+])  # fmt: skip
+def test_a_whole_number_has_ascii_digits_and_a_limit(text, limit, number):
+    assert whole_number(text, limit) == number

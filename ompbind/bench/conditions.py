@@ -16,6 +16,7 @@ from ompbind.procfs.parsers import parse_cpu_times
 from ompbind.procfs.reader import TICKS_PER_S
 from ompbind.record import Record
 from ompbind.registry.registry import find_claims_directory, make_run_identity, read_live_runs
+from ompbind.text import whole_number
 
 
 class SystemCounts(Record):
@@ -82,7 +83,7 @@ def read_processor(root: Root, arch: str) -> str:
     name = next((lines[key] for key in _NAMES if lines.get(key)), "")
     if name.startswith("0x"):  # ARM: numbers of the designer and of the core
         name = f"{lines.get('CPU implementer', '')} {name}".strip()
-    return " ".join(name.split()) if name and not name.isdigit() else arch
+    return " ".join(name.split()) if name and whole_number(name) is None else arch
 
 
 def make_topology_digest(machine: Machine) -> str:

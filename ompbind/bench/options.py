@@ -19,7 +19,7 @@ from ompbind.cli.suggestions import suggest_word
 from ompbind.errors import OptionError, PositionError, RequestError
 from ompbind.execution.run_options import RankGroup
 from ompbind.record import Record
-from ompbind.text import suggest_name
+from ompbind.text import suggest_name, whole_number
 
 
 class BenchSettings(Record):
@@ -256,7 +256,7 @@ def _read_time(text: str) -> float:
 def _read_fraction(text: str) -> float:
     """Read a part of 1: "2%" or "0.02"."""
     number = text.removesuffix("%")
-    is_decimal = number.replace(".", "", 1).isdigit() and number.isascii()
+    is_decimal = whole_number(number.replace(".", "", 1)) is not None
     fraction = float(number) / (100 if number != text else 1) if is_decimal else -1.0
     if not 0 <= fraction < 1:
         raise OptionError(f"{text!r} is not a part of 1: write 2% or 0.02")

@@ -70,6 +70,7 @@ from ompbind.planning.request import Sharing
 from ompbind.registry.claims import Claim
 from ompbind.registry.registry import Registry, make_run_identity
 from ompbind.report.text import Screen
+from ompbind.text import whole_number
 
 EXAMPLES = (
     ("A choice for this machine", "ompbind bench -- ./app"),
@@ -383,7 +384,7 @@ def render_preset(name: str, words: Sequence[str]) -> str:
         if key == ENV and texts:
             pairs = (map(json.dumps, text.split("=", 1)) for text in texts)
             value = f"{{ {', '.join(map(' = '.join, pairs))} }}"
-        elif len(texts) == 1 and options[key].number and texts[0].isdecimal():
+        elif len(texts) == 1 and options[key].number and whole_number(texts[0]) is not None:
             value = texts[0]
         if key not in options or options[key].section != CONFIGURATION:
             lines.append(f"{key} = {value}")

@@ -376,7 +376,8 @@ def _read_values(
         elif isinstance(item, str) and not option.is_flag:
             yield path, item
         elif type(item) in (int, float) and option.number:
-            yield path, str(item)
+            is_huge = isinstance(item, int) and abs(item) >> 63  # Python limits decimal digits
+            yield path, f"{item:#x}" if is_huge else str(item)
         else:
             takes = {
                 "a string": not option.is_flag,

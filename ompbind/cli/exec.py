@@ -19,9 +19,10 @@ from ompbind.execution.spawn import exec_command, set_affinity
 from ompbind.launchers.find import find_launcher, read_ancestors, render_launcher_names
 from ompbind.launchers.launchers import LAUNCHERS, SLURM
 from ompbind.machine.read.linux import LIVE
-from ompbind.machine.read.root import DirectoryRoot, whole_number
+from ompbind.machine.read.root import DirectoryRoot
 from ompbind.planning.plan import Plan
 from ompbind.registry.registry import make_run_identity
+from ompbind.text import whole_number
 
 TASK_PID = "SLURM_TASK_PID"  # the variable in which Slurm names the process of the task
 

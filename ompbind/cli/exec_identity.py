@@ -17,9 +17,10 @@ from ompbind.launchers.find import LauncherRank
 from ompbind.launchers.launchers import OTHER_RANKS, SLURM
 from ompbind.machine.model import Machine
 from ompbind.machine.read.linux import LIVE
-from ompbind.machine.read.root import DirectoryRoot, whole_number
+from ompbind.machine.read.root import DirectoryRoot
 from ompbind.planning.allocation import divide_service
 from ompbind.planning.request import DEFAULT_STRATEGY, Request
+from ompbind.text import whole_number
 
 BY_HAND = "the caller"  # the name of the launcher in messages, if options identify the rank
 

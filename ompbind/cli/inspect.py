@@ -42,7 +42,7 @@ from ompbind.report.text import (
     wrap_indented,
 )
 from ompbind.report.verification import COUNTS, issue_record
-from ompbind.text import Severity, clean_line, clean_lines
+from ompbind.text import Severity, clean_line, clean_lines, whole_number
 
 EXAMPLES = (
     ("Every live run", "ompbind inspect --all"),
@@ -357,8 +357,7 @@ def render_inspection_json(inspection: Inspection) -> str:
 
 def _make_group_record(group: RankProcesses) -> dict[str, object]:
     plan, verdict, env = group.expected, group.verdict, group.first.env
-    memory, number = dict(group.memory), env.get(OMPBIND_GROUP_RANK, "")
-    group_rank = int(number) if number.isdecimal() else None
+    memory, group_rank = dict(group.memory), whole_number(env.get(OMPBIND_GROUP_RANK))
     return {
         "run_id": group.run_id,
         "rank": group.rank,

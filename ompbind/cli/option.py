@@ -20,6 +20,7 @@ from ompbind.commands.rank_variables import mask_word
 from ompbind.errors import MaskError, OmpbindError, OptionError, PlanError, PositionError
 from ompbind.planning.request import Configuration
 from ompbind.record import Record
+from ompbind.text import whole_number
 
 FILES = "file"
 DIRECTORIES = "dir"
@@ -254,7 +255,7 @@ class Option(click.Option):
             if word not in TRUE_WORDS + FALSE_WORDS:
                 raise OptionError(f"{self.variable}: {text!r} is not 1 (yes) or 0 (no)")
             return [word in TRUE_WORDS]
-        is_number = self.number and word.isdigit()
+        is_number = self.number and whole_number(word) is not None
         if self.bare is not None and word in TRUE_WORDS + FALSE_WORDS and not is_number:
             return [self.bare if word in TRUE_WORDS else None]
         if not self.multiple:

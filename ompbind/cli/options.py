@@ -6,6 +6,7 @@ the long options: a new option needs nothing here.
 """
 
 import os
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -42,7 +43,7 @@ from ompbind.planning.request import DEFAULT_STRATEGY, DEVICE_KINDS, MemoryMode
 from ompbind.planning.strategies import STRATEGIES
 from ompbind.programs.libraries import PRELOADABLE
 from ompbind.registry.registry import DIRECTORY_VARIABLE
-from ompbind.text import suggest_name
+from ompbind.text import suggest_name, whole_number
 
 _KINDS = ("performance", "efficiency", "all")
 _DEVICE_WORDS = ("none", "auto", *DEVICE_KINDS, ",".join(DEVICE_KINDS))
@@ -76,7 +77,7 @@ def _read_cores(text: str) -> int:
     try:
         return readers.at_least(1)(text)
     except OptionError as error:
-        if text == "0" or (any(map(str.isdigit, text)) and not text.isdigit()):
+        if text == "0" or (re.search("[0-9]", text) and whole_number(text) is None):
             with suppress(MaskError):
                 parse_mask(text)
                 error.hint = f"-c is a number of cores per rank; to name CPUs, write -m {shlex.quote(text)}"

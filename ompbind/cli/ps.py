@@ -31,7 +31,7 @@ from ompbind.report.text import (
     render_rows,
     wrap_indented,
 )
-from ompbind.text import clean_line
+from ompbind.text import clean_line, whole_number
 
 EXAMPLES = (("Which run uses which CPUs", "ompbind ps"), ("The same as JSON", "ompbind ps --format json"))
 
@@ -121,7 +121,7 @@ def _make_record(info: RunInfo) -> dict[str, object]:
     if not run.wanted:
         ranks = [{"rank": rank, "cpus": str(own)} for rank, own in run.ranks]
         pairs = (group.rpartition(" ") for group in run.groups.split(", "))
-        sizes = {name: int(size) for name, _, size in pairs if size.isdecimal()}
+        sizes = {name: size for name, _, word in pairs if (size := whole_number(word)) is not None}
         groups = {"groups": sizes} if sizes else {}
         cpus = {"ranks": ranks, **groups, "restarts": run.restarts, "held": str(run.claimed)}
     return {

@@ -9,9 +9,10 @@ from ompbind.commands.placeholders import NAMES, check
 from ompbind.cpuset import join_words
 from ompbind.errors import OptionError
 from ompbind.report.text import clip
+from ompbind.text import whole_number
 
 _DIGITS = 9  # of a number at most: OpenMP reads numbers of 31 bits
-_DECIMAL_DIGITS = 12  # characters of a decimal number at most
+_DECIMAL_DIGITS = 12  # of a decimal number at most
 _UNITS_S = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
@@ -78,7 +79,7 @@ def read_seconds(text: str) -> float:
 
 def _is_decimal(text: str) -> bool:
     whole, _, fraction = text.partition(".")
-    return (whole + fraction).isdigit() and text.isascii() and len(text) <= _DECIMAL_DIGITS
+    return whole_number(whole + fraction, 10**_DECIMAL_DIGITS) is not None
 
 
 def names_of(kind: str) -> Callable[[str], tuple[str, ...]]:
@@ -148,11 +149,10 @@ def _check_given(text: str, what: str) -> None:
 
 def _read_number(text: str, minimum: int) -> int | None:
     """Return the number in a text; None if it is below a minimum, or no ASCII digits."""
-    if not (text.isascii() and text.isdigit()):
-        return None
-    if len(text) > _DIGITS:
+    number = whole_number(text, 10**_DIGITS)
+    if number is None and text and not text.strip("0123456789"):
         raise OptionError(f"{_quote(text)} is too large; the limit is {'9' * _DIGITS}")
-    return int(text) if int(text) >= minimum else None
+    return number if number is not None and number >= minimum else None
 
 
 def _quote(text: str) -> str:

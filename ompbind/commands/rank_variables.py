@@ -3,6 +3,8 @@
 from collections.abc import Mapping, MutableMapping
 from typing import TypeAlias
 
+from ompbind.text import whole_number
+
 OMPBIND_RUN_ID = "OMPBIND_RUN_ID"
 OMPBIND_RANK = "OMPBIND_RANK"
 OMPBIND_CPUS = "OMPBIND_CPUS"
@@ -40,6 +42,8 @@ Variables: TypeAlias = Mapping[str, str | None]
 SUPERVISOR_NAME = "rank-supervisor"
 """The name of the process that is the parent of all ranks; without "ompbind", which `pkill ompbind` kills."""
 
+_RANK_LIMIT = 1 << 24  # of global ranks; a larger number is no rank, and would make huge sets
+
 
 def apply_variables(variables: Variables, env: MutableMapping[str, str]) -> None:
     """Set and remove variables in an environment, in place."""
@@ -52,15 +56,14 @@ def apply_variables(variables: Variables, env: MutableMapping[str, str]) -> None
 
 def find_rank(env: Mapping[str, str], run_id: str | None = None) -> int | None:
     """Return the rank that an environment belongs to, in this run or in any run; None if it is no rank."""
-    rank = env.get(OMPBIND_RANK, "")
+    rank = env.get(OMPBIND_RANK)
     is_of_run = run_id is None or env.get(OMPBIND_RUN_ID) == run_id
-    return int(rank) if is_of_run and rank.isdecimal() else None
+    return whole_number(rank, _RANK_LIMIT) if is_of_run else None
 
 
 def find_attempt(env: Mapping[str, str]) -> int:
     """Return which start of its rank an environment belongs to, counted from 1; 1 if that is unknown."""
-    attempt = env.get(OMPBIND_ATTEMPT, "")
-    return int(attempt) if attempt.isdecimal() else 1
+    return whole_number(env.get(OMPBIND_ATTEMPT)) or 1
 
 
 MASKED = "***"

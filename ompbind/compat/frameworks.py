@@ -6,8 +6,9 @@ from itertools import pairwise
 from ompbind.cpuset import CpuSet, named
 from ompbind.machine.model import Level, Machine
 from ompbind.openmp.binding import Bind
-from ompbind.planning.request import Request
+from ompbind.planning.request import RANK_LIMIT, Request
 from ompbind.record import Record
+from ompbind.text import whole_number
 
 Environment = Mapping[str, str]
 
@@ -92,8 +93,8 @@ def count_workers(names: Framework, command: Sequence[str]) -> int:
     for word, following in pairwise([*command, ""]):
         name, _, value = word.partition("=")
         value = value or following
-        if name.replace("_", "-") in options and value.isascii() and value.isdigit():
-            workers *= int(value)
+        if name.replace("_", "-") in options and (number := whole_number(value, RANK_LIMIT)) is not None:
+            workers *= number
     return workers
 
 

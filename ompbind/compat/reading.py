@@ -21,6 +21,7 @@ from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import KMP_READERS
 from ompbind.planning.request import DEFAULT_STRATEGY, Compat, Request
 from ompbind.programs.libraries import DetectionMethod
+from ompbind.text import whole_number
 
 
 class ForeignSetting(NamedTuple):
@@ -229,8 +230,8 @@ def _make_service_setting(name: str, text: str) -> ForeignSetting:
     number = _check_number(
         name, text, "CPUs", "give the number of CPUs to reserve for all ranks together, as in '1'"
     )
-    fields, meaning = {"service_total": int(number)}, "service CPUs of all ranks together"
-    return ForeignSetting(name, number, meaning, fields, _SERVICE_OPTIONS, requires_binding=True)
+    fields, meaning = {"service_total": number}, "service CPUs of all ranks together"
+    return ForeignSetting(name, text.strip(), meaning, fields, _SERVICE_OPTIONS, requires_binding=True)
 
 
 def _make_default_service(names: Framework, source: FrameworkInput) -> ForeignSetting:
@@ -251,15 +252,14 @@ def _make_default_service(names: Framework, source: FrameworkInput) -> ForeignSe
 def _make_memory_setting(name: str, text: str) -> ForeignSetting:
 
     number = _check_number(name, text, "GiB", "give the GiB of each rank, as in '40'")
-    own, fields = f"{number} GiB of memory for each rank", {"memory_bytes": int(number) << 30}
-    meaning = own if int(number) else "memory of a size that the server selects"
-    return ForeignSetting(name, number, meaning, fields)
+    own, fields = f"{number} GiB of memory for each rank", {"memory_bytes": number << 30}
+    meaning = own if number else "memory of a size that the server selects"
+    return ForeignSetting(name, text.strip(), meaning, fields)
 
 
-def _check_number(name: str, text: str, unit: str, hint: str) -> str:
-    number = text.strip()
-    if not (number.isascii() and number.isdigit() and len(number) <= 5):
-        raise _make_error(name, text, f"{number!r} is not a number of {unit}", hint)
+def _check_number(name: str, text: str, unit: str, hint: str) -> int:
+    if (number := whole_number(text.strip(), 10**5)) is None:
+        raise _make_error(name, text, f"{text.strip()!r} is not a number of {unit}", hint)
     return number
 
 

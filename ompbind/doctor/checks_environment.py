@@ -16,6 +16,7 @@ from ompbind.machine.model import Level
 from ompbind.openmp import runtimes
 from ompbind.openmp.runtimes import KMP_AFFINITY, SPIN_SETTINGS
 from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS, split_words
+from ompbind.text import whole_number
 
 _SPINS = "waiting threads keep their CPUs busy: other threads and ranks on these CPUs run later"
 _OVERRIDES = "it overrides OMP_NUM_THREADS in its library"
@@ -42,14 +43,12 @@ def _binds(value: str, host: HostFacts) -> bool:
 
 
 def _no_number(value: str, host: HostFacts) -> bool:
-    numbers = [word.strip() for word in value.split(",")]
-    return not all(word.isascii() and word.isdigit() and int(word[:9]) for word in numbers)
+    return not all(whole_number(word.strip()) for word in value.split(","))
 
 
 def _too_many(value: str, host: HostFacts) -> bool:
-    first = value.partition(",")[0].strip()
     most = len(host.machine.allowed) if host.machine else 0
-    return most > 0 and not _no_number(first, host) and (len(first) > 6 or int(first) > most)
+    return (whole_number(value.partition(",")[0].strip()) or 0) > most > 0
 
 
 RULES: tuple[tuple[str, Predicate | None, str], ...] = (

@@ -14,7 +14,7 @@ from ompbind.machine.model import Machine
 from ompbind.planning.other_runs import LiveRun
 from ompbind.programs.command import Workload
 from ompbind.record import Record
-from ompbind.text import Severity
+from ompbind.text import Severity, whole_number
 
 
 class Permission(StrEnum):
@@ -41,9 +41,9 @@ class KernelFacts(Record):
     @property
     def version(self) -> tuple[int, int] | None:
         """The first two numbers of the release; None if it does not begin with two numbers."""
-        words = self.release.replace("-", ".").split(".")
-        numbers = [int(word) for word in words[:2] if word.isascii() and word.isdigit() and len(word) < 6]
-        return (numbers[0], numbers[1]) if len(numbers) == 2 else None
+        major, _, rest = self.release.replace("-", ".").partition(".")
+        first, second = whole_number(major), whole_number(rest.partition(".")[0])
+        return None if first is None or second is None else (first, second)
 
 
 class CommandFacts(Record):

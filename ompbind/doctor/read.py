@@ -25,7 +25,7 @@ from ompbind.launchers.launchers import LAUNCHERS
 from ompbind.machine.read import read_machine
 from ompbind.machine.read.linux_cgroup import read_limits
 from ompbind.machine.read.linux_topology import CPU, NODE
-from ompbind.machine.read.root import DirectoryRoot, Root, numbered, parse_meminfo, whole_number
+from ompbind.machine.read.root import DirectoryRoot, Root, numbered, parse_meminfo, read_word
 from ompbind.planning.other_runs import LiveRun, find_other_runs
 from ompbind.procfs.reader import read_cpu_times
 from ompbind.programs import libraries
@@ -37,7 +37,7 @@ from ompbind.programs.preload import find_preloads, read_preload_target
 from ompbind.programs.python_packages import find_candidates, find_default_python, find_site_packages
 from ompbind.programs.wrappers import is_python
 from ompbind.registry.registry import find_claims_directory, make_run_identity, read_live_runs
-from ompbind.text import clean_name
+from ompbind.text import clean_name, whole_number
 
 _LOAD_S = 0.5  # seconds in which the load of other processes is measured at least
 _IDLE_SHARE = 0.1  # a CPU is idle if it was busy for at most this part of the time
@@ -231,25 +231,21 @@ def read_kernel(root: Root) -> KernelFacts:
     groups = root.read("proc/self/cgroup") or ""
     by_file = (kind for path, kind in _FILES if root.read(path) is not None)
     return KernelFacts(
-        release=_word(root, "proc/sys/kernel/osrelease"),
+        release=read_word(root, "proc/sys/kernel/osrelease"),
         container=next(chain((kind for part, kind in _CONTAINERS if part in groups), by_file), ""),
         hypervisor=_read_hypervisor(root),
-        smt=_word(root, f"{CPU}/smt/control"),
-        numa_balancing=whole_number(root.read("proc/sys/kernel/numa_balancing")),
+        smt=read_word(root, f"{CPU}/smt/control"),
+        numa_balancing=whole_number(read_word(root, "proc/sys/kernel/numa_balancing")),
     )
-
-
-def _word(root: Root, path: str) -> str:
-    return (root.read(path) or "").strip()
 
 
 def _read_hypervisor(root: Root) -> str:
     """Read the maker of a virtual machine; "" on hardware. x86 CPUs have a flag, Xen and others a file."""
     lines = (root.read("proc/cpuinfo") or "").splitlines()
     flags = next((line.split() for line in lines if line.startswith("flags")), [])
-    maker = _word(root, "sys/class/dmi/id/sys_vendor")
+    maker = read_word(root, "sys/class/dmi/id/sys_vendor")
     is_virtual = "hypervisor" in flags or maker in _VIRTUAL_MAKERS
-    return (maker or "a hypervisor") if is_virtual else _word(root, "sys/hypervisor/type")
+    return (maker or "a hypervisor") if is_virtual else read_word(root, "sys/hypervisor/type")
 
 
 def read_memory(root: Root) -> list[tuple[int | None, float]]:

@@ -26,7 +26,7 @@ from urllib.parse import SplitResult, urlsplit
 from ompbind.commands.placeholders import check as check_placeholders
 from ompbind.commands.rank_command import EXEC, HTTP, TCP, TEXT, RankCommand
 from ompbind.errors import LaunchError, OptionError, PositionError
-from ompbind.text import clean_line, remove_escape_sequences
+from ompbind.text import clean_line, remove_escape_sequences, whole_number
 
 _REQUEST_S, _COMMAND_S = 5.0, 30.0  # seconds that an HTTP request, and a command, may take
 _PORTS = range(1, 1 << 16)
@@ -197,8 +197,8 @@ def check_commands(commands: Iterable[RankCommand]) -> None:
 
 def _read_port(ready: str) -> int:
     digits = ready.removeprefix(TCP)
-    if digits.isascii() and digits.isdigit() and len(digits) <= 5 and int(digits) in _PORTS:
-        return int(digits)
+    if (port := whole_number(digits)) and port in _PORTS:
+        return port
     wrong = f"{digits!r} is not a port: write a number from {_PORTS[0]} to {_PORTS[-1]}"
     hint = "for example tcp:8000, or tcp:{rank+8000} for several ranks"
     raise PositionError(wrong, text=ready, span=(len(TCP), len(ready)), hint=hint)

@@ -19,6 +19,7 @@ from functools import cache
 
 from ompbind.errors import REFUSED
 from ompbind.registry.claims import keep_locked, try_lock
+from ompbind.text import whole_number
 
 _DIRECTORY = getattr(os, "O_PATH", 0) | os.O_NOFOLLOW | os.O_DIRECTORY  # other systems have no O_PATH
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
@@ -238,6 +239,7 @@ def open_parent(path: str) -> tuple[OpenDirectory, str]:
 def find_descriptor(path: str) -> int | None:
     """Return the number of the open file that a path of /proc/self/fd names; None for other paths."""
     directory, name = os.path.split(path)
-    if name.isdecimal() and directory in {os.path.realpath(f"/proc/{which}/fd") for which in _OWN}:
-        return min(int(name), 0x7FFF_FFFF)  # the highest possible one is not open either
+    number = whole_number(name)
+    if number is not None and directory in {os.path.realpath(f"/proc/{which}/fd") for which in _OWN}:
+        return min(number, 0x7FFF_FFFF)  # the highest possible one is not open either
     return None

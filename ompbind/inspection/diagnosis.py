@@ -23,9 +23,8 @@ that is not visible.
 
 from collections.abc import Collection, Mapping, Sequence
 
-from ompbind.commands.rank_variables import OMPBIND_CPUS, OMPBIND_RANK, OMPBIND_RUN_ID, OMPBIND_SERVICE_CPUS
+from ompbind.commands.rank_variables import OMPBIND_CPUS, OMPBIND_RUN_ID, OMPBIND_SERVICE_CPUS, find_rank
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, union
-from ompbind.machine.read.root import whole_number
 from ompbind.openmp import runtimes
 from ompbind.openmp.binding import Bind, parse_places, render_places
 from ompbind.openmp.runtimes import KMP_AFFINITY, KMP_READERS, PLACE_VARIABLES, OmpRuntime
@@ -34,6 +33,7 @@ from ompbind.procfs.process_state import ProcessState
 from ompbind.programs import libraries
 from ompbind.programs.libraries import Library
 from ompbind.record import Record
+from ompbind.text import whole_number
 
 _FAMILIES = (
     "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS", "BLIS_", "NUMEXPR_", "TBB_", "OMPBIND_", "LD_PRELOAD",
@@ -93,11 +93,11 @@ def select_variables(env: Mapping[str, str]) -> tuple[tuple[str, str | None], ..
 def expect_variables(env: Mapping[str, str]) -> ExpectedBinding | None:
     """Return what is expected of a process by ompbind's variables; None if ompbind has not started it."""
     try:
-        rank, compute = int(env[OMPBIND_RANK]), CpuSet.from_list(env[OMPBIND_CPUS])
+        rank, compute = find_rank(env), CpuSet.from_list(env[OMPBIND_CPUS])
         service = CpuSet.from_list(env.get(OMPBIND_SERVICE_CPUS, ""))
     except (KeyError, ValueError):
         return None
-    if not compute:
+    if rank is None or not compute:
         return None
     places = parse_places(env.get("OMP_PLACES", "")) or ()
     if "proclist=[" in env.get("KMP_AFFINITY", ""):
@@ -150,7 +150,7 @@ def is_unbound(process: ProcessState, expected: ExpectedBinding) -> bool:
         return False
     env, own = process.env, expect_variables(process.env)
     if own is None or own.bind is Bind.NONE or set(own.places) != set(expected.places):
-        team = whole_number(env.get("OMP_NUM_THREADS", "").partition(",")[0]) or len(expected.compute)
+        team = whole_number(env.get("OMP_NUM_THREADS", "").partition(",")[0].strip()) or len(expected.compute)
         return 1 < team <= len(masks)
     at_load = any(runtime.family and runtime.family.facts.narrows_at_load for runtime in loaded)
     return at_load and expected.bind is Bind.EXACT and "OMP_PLACES" in env and len(masks) > 1

@@ -18,7 +18,7 @@ from ompbind.procfs.process_state import ProcessState, read_process
 from ompbind.record import Record
 from ompbind.registry.claims import CLAIM_SUFFIXES, ClaimList
 from ompbind.registry.registry import DIRECTORY_VARIABLE, find_claims_directory, read_claim_list
-from ompbind.text import clean_name
+from ompbind.text import clean_name, whole_number
 
 _LIST_HINT = "'ps -e' lists processes, 'ompbind ps' live runs"
 
@@ -99,10 +99,10 @@ def match_runs(word: str, live: Sequence[LiveRun]) -> tuple[LiveRun, ...]:
 
 def _find_process(word: str, *, named_run: bool) -> int | None:
     """Return the PID for the ID of a process or thread; None if the word can only be the name of a run."""
-    if not (word.isascii() and word.isdigit() and len(word) < 10):
+    if (number := whole_number(word, 10**9)) is None:
         return None
     try:
-        status = reader.read_status(int(word))
+        status = reader.read_status(number)
     except FileNotFoundError as error:
         if named_run:
             return None

@@ -16,9 +16,10 @@ from ompbind.cpuset import EMPTY, CpuSet, count, union
 from ompbind.launchers.launchers import SLURM, Env
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.model import Machine
-from ompbind.machine.read.root import Root, whole_number
+from ompbind.machine.read.root import Root
 from ompbind.planning.request import RANK_LIMIT, JobCpus, Request, VisibleDevices
 from ompbind.record import Record
+from ompbind.text import whole_number
 
 
 class Binding(Record):
@@ -65,9 +66,10 @@ def read_task_masks(env: Env, launcher: str) -> tuple[CpuSet, ...]:
     try:
         for item in filter(None, text.split(",")):
             word, _, times = item.partition("*")
-            cpus = CpuSet([int(word, 0)]) if is_map else CpuSet.from_mask(word.lower().removeprefix("0x"))
-            masks += [cpus] * min(int(times or 1), RANK_LIMIT)
-    except (ValueError, OverflowError):
+            number = str(int(word, 0)) if is_map else ""  # hexadecimal too
+            cpus = CpuSet.from_list(number) if is_map else CpuSet.from_mask(word.lower().removeprefix("0x"))
+            masks += [cpus] * (whole_number(times or "1", RANK_LIMIT) or 0)
+    except ValueError:
         return ()
     return tuple(masks) if EMPTY not in masks else ()
 

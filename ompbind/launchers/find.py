@@ -13,9 +13,10 @@ from ompbind.cpuset import CpuSet, join_words
 from ompbind.errors import RequestError
 from ompbind.launchers.launchers import LAUNCHERS, OTHER_RANKS, TORCHRUN, Env, Launcher, read_number
 from ompbind.machine.read.linux_cgroup import read_limits
-from ompbind.machine.read.root import Root, whole_number
+from ompbind.machine.read.root import Root
 from ompbind.procfs.parsers import status_value
 from ompbind.record import Record
+from ompbind.text import whole_number
 
 
 class Ancestor(Record):

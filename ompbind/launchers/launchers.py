@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from ompbind.errors import RequestError
-from ompbind.machine.read.root import whole_number
 from ompbind.record import Record
+from ompbind.text import whole_number
 
 Env: TypeAlias = Mapping[str, str]
 
@@ -84,12 +84,12 @@ def _find_slurm_size(env: Env) -> int:
         return len(numbers)
     text = env.get("SLURM_STEP_TASKS_PER_NODE") or env.get("SLURM_TASKS_PER_NODE") or ""
     node = read_number(env, "SLURM_NODEID") if env.get("SLURM_NODEID") else 0
-    counts = [
-        int(match[1])
-        for match in re.finditer(r"(\d+)(?:\(x(\d+)\))?", text)
-        for _ in range(min(int(match[2] or 1), node + 1))
-    ]
-    return counts[node] if node < len(counts) else 0
+    for match in re.finditer(r"([0-9]+)(?:\(x([0-9]+)\))?", text):
+        nodes = whole_number(match[2] or "1") or 0
+        if node < nodes:
+            return whole_number(match[1]) or 0
+        node -= nodes
+    return 0
 
 
 def _find_flux_size(env: Env) -> int:

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.record import Record
+from ompbind.text import whole_number
 
 
 class DeviceKind(StrEnum):
@@ -153,7 +154,7 @@ def find_kind(
 def find_ordinal(names: Iterable[str]) -> int | None:
     """Return the number of a device in the vendor's own order, from a name like "cuda3"; None if unknown."""
     pairs = ((name, name.rstrip("0123456789")) for name in reversed([*names]))  # the first of a stem counts
-    numbers = {stem: int(name[len(stem) :][:9]) for name, stem in pairs if stem != name}
+    numbers = {stem: whole_number(name[len(stem) :]) for name, stem in pairs if stem != name}
     return next((numbers[stem] for stem in _ORDINAL_NAMES if stem in numbers), None)
 
 

@@ -17,6 +17,7 @@ from ompbind.cpuset import CPU_LIMIT, CpuSet, range_text, render_sequence, strid
 from ompbind.errors import MaskError
 from ompbind.machine.model import Level
 from ompbind.record import Record
+from ompbind.text import whole_number
 
 SELECTABLE = tuple(level for level in Level if level is not Level.CLUSTER)
 """The levels whose domains a mask may select, as in `node:0`."""
@@ -191,16 +192,14 @@ def _read_range(text: str, span: TextSpan) -> tuple[int, ...]:
 
 def _read_number(text: str, span: TextSpan) -> int:
     token = text[span[0] : span[1]]
-    is_decimal = token.isascii() and token.isdigit()
-    digits = (token.lstrip("0") or "0") if is_decimal else ""
-    if 0 < len(digits) <= 7 and int(digits) < CPU_LIMIT:
-        return int(digits)
+    if (number := whole_number(token, CPU_LIMIT)) is not None:
+        return number
     mark = (span[0], max(span[1], span[0] + 1))
     if token.startswith("-") or (not token and text[span[0] : span[0] + 1] == "-"):
         raise _error(text, mark, "a number is negative", "numbers start at 0")
     if not token:
         raise _error(text, mark, "a number is missing")
-    if is_decimal:
+    if token.isascii() and not token.strip("0123456789"):
         highest = f"the highest CPU number is {CPU_LIMIT - 1}"
         raise _error(text, mark, f"{_quote(text, span)} is too large for a CPU number", highest)
     if token.lower() in WORDS:

@@ -22,6 +22,7 @@ from ompbind.planning.strategies import STRATEGIES
 from ompbind.programs.command import Workload
 from ompbind.programs.wrappers import Launch, Wrapper
 from ompbind.record import Record
+from ompbind.text import whole_number
 
 
 class Subject(Record):
@@ -237,13 +238,12 @@ def _list_job_cpus(plan: Plan) -> Iterator[str]:
 
 
 _THREADS = "OMP_NUM_THREADS"
-_DIGITS = 10  # of a number of threads, at most
 
 
 def _list_oversubscribed(plan: Plan) -> Iterator[str]:
     """Yield ranks with more threads than CPUs, also by a variable of the user, or than processes."""
     text = dict(plan.request.user_variables).get(_THREADS, "").partition(",")[0].strip()
-    own = int(text) if text.isdecimal() and len(text) < _DIGITS else 0
+    own = whole_number(text) or 0
     threads = max(placement.threads for placement in plan.placements)
     if ranks := name_ranks(p for p in plan.placements if max(p.threads, own) > len(p.cpus)):
         remedy = f"{_THREADS} of --env or --keep-env" if own > threads else "--threads"
@@ -410,19 +410,18 @@ def _find_processes(launch: Launch, plan: Plan | None) -> Iterator[WrapperEffect
         elif not launch.instead:
             most = max(placement.process_threads for placement in plan.placements) if plan else 0
             effect += f", each with {count(most, 'thread') if most else 'as many threads as the rank has'}"
-            remedy = (
-                f"add {f'--processes-per-rank {launch.workers}' if launch.workers.isdecimal() else '-t 1'}"
-            )
+            is_number = whole_number(launch.workers) is not None
+            remedy = f"add {f'--processes-per-rank {launch.workers}' if is_number else '-t 1'}"
         yield WrapperEffect(words=launch.text, effect=effect, remedy=remedy, code=WRAPPER_THREADS)
 
 
 def _fit(launch: Launch, placement: Placement) -> bool:
-    workers, threads = launch.workers, placement.process_threads
+    workers, threads = whole_number(launch.workers), placement.process_threads
     if launch.jobs:
-        return int(workers) <= placement.threads
+        return (workers or 0) <= placement.threads
     if not launch.instead and threads == 1:
         return True
-    return workers.isdecimal() and int(workers) * threads <= len(placement.cpus)
+    return workers is not None and workers * threads <= len(placement.cpus)
 
 
 _NOT_BINDABLE = "this system cannot confine a process to CPUs: only thread counts are set"

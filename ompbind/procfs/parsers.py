@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from ompbind.record import Record
-from ompbind.text import clean_name
+from ompbind.text import clean_name, whole_number
 
 EXITED_STATES = ("Z", "X", "x")
 """The states of processes and threads that have exited: zombie, dead."""
@@ -88,11 +88,12 @@ def parse_cpu_times(stat: str) -> dict[int | None, CpuTimes]:
     times: dict[int | None, CpuTimes] = {}
     for line in stat.splitlines():
         name, *fields = line.split()[:9] or [""]
-        if name.startswith("cpu") and len(fields) == 8 and all(map(str.isdecimal, fields)):
-            user, nice, system, idle, waiting, *others, stolen = map(int, fields)
+        numbers = [number for number in map(whole_number, fields) if number is not None]
+        if name.startswith("cpu") and len(numbers) == 8:
+            user, nice, system, idle, waiting, *others, stolen = numbers
             processes = user + nice + system
             busy = processes + sum(others)
-            times[int(name[3:]) if name[3:] else None] = CpuTimes(
+            times[whole_number(name[3:])] = CpuTimes(
                 processes=processes, busy=busy, stolen=stolen, total=busy + idle + waiting + stolen
             )
     return times
@@ -180,8 +181,8 @@ def parse_lock_holder(text: str, file: str) -> int | None:
     """
     for line in text.splitlines():
         match line.split():
-            case [_, "FLOCK", _, _, pid, found, *_] if found == file and pid.isdigit():
-                return int(pid) or None
+            case [_, "FLOCK", _, _, pid, found, *_] if found == file:
+                return whole_number(pid) or None
     return None
 
 
@@ -200,8 +201,8 @@ def parse_lock_holder(text: str, file: str) -> int | None:
 
 
 _MAPPING = r"[0-9a-f]+ (.+?)(?: (?=file=|heap\b|stack\b|huge\b|\w+=\d)(.*))?"
-_NODE = r"(?: |^)N(\d+)=(\d+)"
-_PAGE = r" kernelpagesize_kB=(\d+)"
+_NODE = r"(?: |^)N([0-9]{1,5})=([0-9]{1,18})"
+_PAGE = r" kernelpagesize_kB=([0-9]{1,9})"
 
 
 class MemoryMap(Record):

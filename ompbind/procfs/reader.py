@@ -27,6 +27,7 @@ from ompbind.procfs.parsers import (
     parse_stat,
     status_value,
 )
+from ompbind.text import whole_number
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 """Clock ticks in a second, the unit of times in stat files."""
@@ -68,7 +69,7 @@ def read_processes() -> dict[int, Stat]:
     """Read /proc/PID/stat of all visible processes that have not exited, by PID; {} without /proc."""
     if not is_proc_of_pid_namespace():
         return {}
-    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    pids = (pid for name in os.listdir("/proc") if (pid := whole_number(name)))
     found = ((pid, _read_stat_in(f"/proc/{pid}")) for pid in pids)
     return {pid: stat for pid, stat in found if stat and stat.state not in EXITED_STATES}
 

@@ -18,6 +18,7 @@ from itertools import product
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.programs.elf import SYSTEM_LIBRARY_PREFIXES, Elf, read_header
 from ompbind.record import Record
+from ompbind.text import whole_number
 
 ONNXRUNTIME = "onnxruntime"
 """The name of a pool that binds its threads, unless the program gives it a number of threads."""
@@ -138,8 +139,7 @@ def name_library(path: str) -> Library | None:
     # a path may name the version of a runtime: 14 for /usr/lib/llvm-14/lib/libomp.so
     prefix = kind.family.facts.version_directory if kind.family else ""
     digits = path.partition(f"/{prefix}")[2].partition("/")[0] if prefix else ""
-    has_version = digits.isascii() and digits.isdigit() and len(digits) < 4
-    return Library(path=path, kind=kind, version=int(digits) if has_version else None)
+    return Library(path=path, kind=kind, version=whole_number(digits, 1000))
 
 
 def name_libraries(paths: Iterable[str]) -> tuple[Library, ...]:

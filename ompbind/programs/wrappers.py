@@ -16,6 +16,7 @@ from typing import TypeAlias
 from ompbind.cpuset import CpuSet
 from ompbind.programs.find_command import find_file
 from ompbind.record import Record
+from ompbind.text import whole_number
 
 PYTHON_MANAGERS = (
     "uv", "uvx", "pixi", "poetry", "pdm", "hatch", "pipenv", "pipx", "conda", "mamba", "micromamba",
@@ -188,7 +189,7 @@ def _read_workers(name: str, words: Sequence[str], env: Mapping[str, str]) -> La
         return None
     workers = _find_value(program.options, words) or env.get(program.variable, "") or program.default
     workers = workers.partition(",")[0]  # celery --autoscale MAX,MIN
-    if workers in ("", "0", "1") or (program.runs_jobs and not workers.isdecimal()):
+    if workers in ("", "0", "1") or (program.runs_jobs and whole_number(workers) is None):
         return None
     instead = f"{name} {program.options[0]}{{threads}}" if program.runs_jobs else ""
     return Launch(text=name, instead=instead, workers=workers, jobs=program.runs_jobs)

@@ -30,7 +30,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.machine.model import MAX_CPUS
 from ompbind.planning.other_runs import LiveRun
 from ompbind.record import Record
-from ompbind.text import clean_line, clean_name
+from ompbind.text import clean_line, clean_name, whole_number
 
 HEAD = "ompbind-run 2"
 """The first line of every claim, with the version of the format, and of the plans that ranks agree on."""
@@ -54,9 +54,9 @@ CLAIM_SUFFIXES = (CLAIM_SUFFIX, NEW_SUFFIX)
 
 
 def _parse_number(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+    if (number := whole_number(text)) is None:
         raise ValueError(f"{text!r} is not a number")
-    return int(text)
+    return number
 
 
 def _parse_cpus(text: str) -> CpuSet:
@@ -303,4 +303,4 @@ def read_exit(claim: int) -> int | None:
     """Return the exit code that the run of an open claim has published; None if it has published none."""
     text = os.pread(claim, TEXT_LIMIT, 0).decode("utf-8", "replace")
     word = text.partition("\nexit ")[2].partition("\n")[0]
-    return int(word) if word.isdecimal() else None
+    return whole_number(word)

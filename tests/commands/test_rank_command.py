@@ -52,6 +52,7 @@ def test_ranks_start_on_their_first_cpu_if_the_kernel_does_not_move_them():
 @pytest.mark.parametrize(("rank", "of_run", "run_id", "found"), [
     (None, None, None, None), ("3", None, None, 3), ("3", None, "r1", None), ("3", "r1", "r1", 3),
     ("3", "r2", "r1", None), ("-1", "r1", "r1", None), ("\u00b2", "r1", "r1", None),
+    ("9" * 4500, "r1", "r1", None), (str(1 << 40), None, None, None),
 ])  # fmt: skip
 def test_the_rank_of_an_environment(rank, of_run, run_id, found):
     env = {"OMPBIND_RANK": rank, "OMPBIND_RUN_ID": of_run}

@@ -1,15 +1,19 @@
-"""Random command lines: a plan or an error that says what is wrong, and nothing is started."""
+"""Random command lines, and texts of others: a plan or an error that says what is wrong."""
 
 import os
 import random
 import sys
+from pathlib import Path
 
 import pytest
 
 from ompbind.cli import PLANNING
 from ompbind.cli import main as command_line
 from ompbind.cli.options import find_options
+from ompbind.commands.rank_variables import RANK_VARIABLES
 from ompbind.errors import MaskError, OmpbindError
+from ompbind.launchers.launchers import LAUNCHERS
+from ompbind.openmp.variables import THREAD_COUNTS
 from ompbind.registry.registry import DIRECTORY_VARIABLE
 from tests.long import FUZZED
 
@@ -25,6 +29,38 @@ WORDS = (
 
 SOURCES = ("live", "synthetic:pack:2 core:4 pu:2", "synthetic:pu:x", "/none", "")
 COMMANDS = ([], ["true"], ["--", "true"], ["--", "sh", "-c", "exit 1"], ["--"], ["-n", "2", "true"])
+NUMBERS = ("9" * 5000, "9" * 18, "0x" + "f" * 5000, "²", "½", "٣", "-1", "1e999", "nan", "1_0", " 1", "2")
+"""What other programs and users may write where a number belongs."""
+
+WORKERS = (
+    "torchrun --nproc-per-node N", "vllm serve -tp N", "vllm serve --data-parallel-size=N", "make -jN",
+    "gunicorn -w N", "celery worker --autoscale N,N", "taskset -c N true", "env OMP_NUM_THREADS=N true",
+    "numactl -C N true",
+)  # fmt: skip
+"""Commands with numbers that ompbind reads."""
+
+VARIABLES = sorted(
+    {
+        *RANK_VARIABLES, *THREAD_COUNTS, *(name for each in LAUNCHERS for name in each.needed),
+        *(option.variable for option in find_options("run") if option.variable),
+        "SLURM_NODEID", "SLURM_TASKS_PER_NODE",
+        "SLURM_CPU_BIND_LIST", "SLURM_CPUS_PER_TASK", "SLURM_STEP_GPUS", "NSLOTS", "LSB_DJOB_NUMPROC",
+        "MPI_LOCALNRANKS", "FLUX_JOB_NNODES", "CUDA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", "COLUMNS",
+        "VLLM_CPU_NUM_OF_RESERVED_CPU", "VLLM_CPU_KVCACHE_SPACE", "SGLANG_CPU_OMP_THREADS_BIND",
+    }
+)  # fmt: skip
+"""Variables with numbers, of users, launchers, batch systems and drivers."""
+
+KEYS = ("ranks", "cores", "threads", "mask", "reserve", "timeout", "smt")
+FILES = {
+    "cpus.json": '{"cpus": [{"cpu": 0, "core": N, "socket": N, "node": N, "l1d:l1i:l2:l3": "0:0:N:N"}]}',
+    "nodes.xml": """<topology version="N"><object type="Machine" cpuset="0x1" complete_cpuset="0xN">
+        <object type="PU" os_index="N" cpuset="0x1"/><object type="NUMANode" os_index="0" local_memory="N"/>
+        <distances nbobjs="1" latency_base="N"><latency value="N"/></distances></object></topology>""",
+    "topo.json": '{"schema": "ompbind-topo/2", "online": "0-N", "quota_cpus": N, "cpus": [{"cpu": N}]}',
+}
+"""Topology sources with numbers."""
+
 STARTING = ("os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "subprocess.Popen", "os.system")
 """Audit events of Python when a process or program starts."""
 
@@ -92,3 +128,47 @@ def test_command_lines(started, capsys, part):
             assert out, line
             assert code == int(line[0] == "bench" and out.startswith("cannot run")), line
         assert not started, line
+
+
+def make_hostile_line(rng, number, monkeypatch):
+    """Write a number into variables, a configuration file or an option; return a line that reads it."""
+    Path("ompbind.toml").write_text("")
+    kind = rng.choice(("variables", "launcher", "keys", "topology", "option"))
+    if kind == "topology":
+        path = rng.choice([*FILES])
+        Path(path).write_text(FILES[path].replace("N", number))
+        return ["topo", "--topology", path]
+    if kind == "option":
+        text = rng.choice(("N", "A=N", "A={rank+N}", "node:N", "0-N", "0-9:N", "synthetic:pu:N"))
+        option = rng.choice(find_options("run"))
+        return ["run", "--dry-run", f"{option.long_name}={text.replace('N', number)}", "--", "true"]
+    if kind == "keys":
+        value = rng.choice(("N", '"N"', '["N"]', '{A = "N"}')).replace("N", number)
+        Path("ompbind.toml").write_text(f"[defaults]\n{rng.choice(KEYS)} = {value}\n")
+    names = {"variables": rng.sample(VARIABLES, 2), "launcher": rng.choice(LAUNCHERS).needed}
+    for name in names.get(kind, ()):
+        monkeypatch.setenv(name, number if kind == "variables" or rng.random() < 0.5 else "1")
+    verb = "exec" if kind == "launcher" else rng.choice(("plan", "exec", "run", "config"))
+    return [verb, *(["--dry-run", "--", "true"] if verb in ("exec", "run") else [])]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.usefixtures("started")
+def test_numbers_of_others(monkeypatch, number):
+    """Whatever a variable, a file or a command has in place of a number: a plan, or an error that says it."""
+
+    def check(line):
+        try:
+            command_line.run_words(line)
+        except OmpbindError as error:
+            assert error.message.strip(), line
+        except BaseException as error:
+            raise AssertionError((line, Path("ompbind.toml").read_text(), dict(os.environ))) from error
+
+    Path("ompbind.toml").write_text("")
+    for words in WORKERS:
+        check(["plan", "--compat", "vllm", "--", *words.replace("N", number).split()])
+    rng = random.Random(number)
+    for _ in range(FUZZED // 20):
+        with monkeypatch.context() as patch:
+            check(make_hostile_line(rng, number, patch))

@@ -76,6 +76,20 @@ def test_threads_are_read_as_in_proc(child, ompbind):
     assert f"has exited, and its parent ({os.getpid()}) has not reaped it" in one_line(done)
 
 
+@pytest.mark.parametrize("number", ["9" * 4500, str(1 << 60), "²"])
+def test_a_wrong_rank_in_the_environment_of_a_process_is_none(child, ompbind, number):
+    """The supervisor reads it too: a daemon of a rank may have any environment."""
+    wrong = dict.fromkeys(("OMPBIND_RANK", "OMPBIND_ATTEMPT", "OMPBIND_GROUP_RANK"), number)
+    process = child("", OMPBIND_RUN_ID="night", OMPBIND_CPUS="0", OMPBIND_GROUP="load", **wrong)
+    for words in (("--format", "json"), ()):
+        done = ompbind("inspect", str(process.pid), *words)
+        assert (done.returncode, "Traceback" in done.stderr) == (0, False), done
+    daemon = f"OMPBIND_RANK={number} OMPBIND_ATTEMPT={number} setsid sleep 300 & sleep 0.2"
+    options = ("--share", "--grace", "0.2", "--verify")
+    done = ompbind("run", "-n", "2", *options, "--", "sh", "-c", daemon)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done
+
+
 def test_what_is_not_readable_is_reported(child):
     process = child("import ctypes\nctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\n")  # PR_SET_DUMPABLE
     if not os.path.exists(f"/proc/{process.pid}"):

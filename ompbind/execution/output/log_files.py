@@ -13,6 +13,7 @@ from contextlib import suppress
 from ompbind.cpuset import count
 from ompbind.errors import LaunchError
 from ompbind.execution.safe_files import OpenDirectory, is_same, resolve
+from ompbind.text import whole_number
 
 OUT, ERR = "out", "err"
 
@@ -24,7 +25,7 @@ def is_log(name: str) -> bool:
     """Return whether a file name in a log directory is the name of a log file."""
     stem, _, kind = name.rpartition(".")
     rank = stem.rpartition(".")[2]
-    return rank.isascii() and rank.isdigit() and kind in (OUT, ERR)
+    return whole_number(rank) is not None and kind in (OUT, ERR)
 
 
 def make_log_name(label: str) -> str:

@@ -39,8 +39,7 @@ from ompbind.machine.model import (
     render_gpu_remark,
 )
 from ompbind.machine.nodes import NumaMemory, make_nodes
-from ompbind.machine.read.root import whole_number
-from ompbind.text import clean_name
+from ompbind.text import clean_name, whole_number
 
 _TYPES = {
     "Package": Level.PACKAGE,
@@ -268,7 +267,7 @@ def _read_distances(tree: Element, numbers: Sequence[int]) -> Mapping[tuple[int,
 
 def _parse_float(text: str | None) -> float | None:
     try:
-        return min(max(float(text or ""), 0), 1e9)
+        return min(max(0, float(text or "")), 1e9)  # in this order, 0 stands for "nan"
     except ValueError:
         return None
 

@@ -16,8 +16,9 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from ompbind.cpuset import CpuSet
-from ompbind.machine.read.root import Root, whole_number
+from ompbind.machine.read.root import Root, read_word
 from ompbind.record import Record
+from ompbind.text import whole_number
 
 _CONTROLLERS_BY_TYPE = {"cgroup": set[str](), "cgroup2": {""}, "cpuset": {"cpuset"}}
 """The types of cgroup file systems, with the controllers that a type implies; "" is version 2."""
@@ -52,10 +53,11 @@ def read_limits(root: Root, process: str = "self") -> CgroupLimits:
             innermost = f"/{directory}"
         mems = _read_cpuset(root, directory, "mems") if mems is None else mems
         if partition in ("", "member"):  # a member belongs to the partition of its parent
-            partition = (root.read(f"{directory}/cpuset.cpus.partition") or "").strip()
-        words = (root.read(f"{directory}/cpu.max") or "").split()
-        files = [root.read(f"{directory}/cpu.cfs_{name}_us") for name in ("quota", "period") if not words]
-        numbers = [whole_number(word) for word in words or files]
+            partition = read_word(root, f"{directory}/cpuset.cpus.partition")
+        words = read_word(root, f"{directory}/cpu.max").split()
+        names = () if words else ("quota", "period")
+        words += (read_word(root, f"{directory}/cpu.cfs_{name}_us") for name in names)
+        numbers = [whole_number(word) for word in words]
         if len(numbers) == 2 and numbers[0] and numbers[1]:
             quotas.append(numbers[0] / numbers[1])  # CPU time divided by the period, both in µs
     return CgroupLimits(

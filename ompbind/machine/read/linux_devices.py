@@ -14,6 +14,7 @@ computes on a GPU opens device files. They are checked on this machine; a record
 """
 
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, union
@@ -29,7 +30,8 @@ from ompbind.machine.devices import (
 )
 from ompbind.machine.model import Machine
 from ompbind.machine.read.linux_topology import GPU_DIRECTORY
-from ompbind.machine.read.root import Root, keyed_lines, numbered, read_set, whole_number
+from ompbind.machine.read.root import Root, keyed_lines, numbered, read_set, read_word
+from ompbind.text import whole_number
 
 _BUS = "sys/bus/pci/devices"
 _NAMES = ("drm", "accel", "net", "infiniband")
@@ -134,7 +136,7 @@ def _search(root: Root, directory: str, bridges: Directories = ()) -> Iterator[t
 
 def _read_number(root: Root, path: str) -> str:
     """Return a number of a PCI function in 4 hexadecimal digits, as "10de", a class without its interface."""
-    digits = (root.read(path) or "").strip().lower().removeprefix("0x")
+    digits = read_word(root, path).lower().removeprefix("0x")
     return digits[:4] if len(digits) in (4, 6) and is_hexadecimal(digits) else ""
 
 
@@ -176,7 +178,7 @@ def _read_own_locality(root: Root, directory: str, machine: Machine) -> tuple[Cp
     """
     local = read_set(root, [(f"{directory}/local_cpus", f"{directory}/local_cpulist")])
     local = (local or EMPTY) & machine.online
-    number = whole_number(root.read(f"{directory}/numa_node"))
+    number = whole_number(read_word(root, f"{directory}/numa_node"))
     node = next((node for node in machine.nodes if node.number == number), None)
     if node is None and len(machine.nodes) == 1:
         node = machine.nodes[0]
@@ -206,9 +208,8 @@ _OWN_UUIDS = (470, 42, 1)  # from this version on, MIG instances have a UUID tha
 
 def _read_nvidia_gpus(root: Root) -> Parts:
     """Read the GPUs that NVIDIA's driver uses, or their MIG instances, with the names of their files."""
-    words = (root.read(f"{_DRIVER}/version") or "").split()
-    versions = [word.split(".") for word in words if "." in word and word.replace(".", "").isdigit()]
-    version = tuple(whole_number(part, 1 << 20) or 0 for part in versions[0]) if versions else _OWN_UUIDS
+    number = re.search(r"(?<!\S)[0-9]{1,6}(\.[0-9]{1,6})+(?!\S)", root.read(f"{_DRIVER}/version") or "")
+    version = tuple(map(int, number[0].split("."))) if number else _OWN_UUIDS
     found: Parts = {}
     for name in filter(lambda name: is_address(name.lower()), root.names(GPU_DIRECTORY)):
         facts = dict(keyed_lines(root.read(f"{GPU_DIRECTORY}/{name}/information")))

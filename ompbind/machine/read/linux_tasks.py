@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from ompbind.cpuset import CpuSet
 from ompbind.machine.model import TaskLimit
 from ompbind.machine.read.linux_cgroup import read_directories
-from ompbind.machine.read.root import Root, parse_set, whole_number
+from ompbind.machine.read.root import Root, parse_set, read_word
 from ompbind.procfs.parsers import status_value
+from ompbind.text import whole_number
 
 _EXEMPT = {21, 24}  # CAP_SYS_ADMIN, CAP_SYS_RESOURCE: RLIMIT_NPROC does not limit processes that have one
 _MANY = 1 << 14  # with so many tasks left, no process is read to count the tasks of the user
@@ -26,12 +27,14 @@ def read_task_limit(root: Root) -> TaskLimit | None:
 
 def _list_limits(root: Root) -> Iterator[TaskLimit]:
     for directory in read_directories(root, controllers=frozenset(("", "pids"))):
-        most, used = (whole_number(root.read(f"{directory}/pids.{name}")) for name in ("max", "current"))
+        most, used = (
+            whole_number(read_word(root, f"{directory}/pids.{name}")) for name in ("max", "current")
+        )
         if most is not None:
             yield TaskLimit(name=f"pids.max of /{directory}", limit=most, used=used or 0)
     tasks = whole_number((root.read("proc/loadavg") or "").partition("/")[2].partition(" ")[0]) or 0
     for name in ("threads-max", "pid_max"):
-        most = whole_number(root.read(f"proc/sys/kernel/{name}"))
+        most = whole_number(read_word(root, f"proc/sys/kernel/{name}"))
         if most is not None:
             yield TaskLimit(name=f"kernel.{name}", limit=most, used=tasks)
     status = root.read("proc/self/status") or ""
@@ -42,7 +45,8 @@ def _list_limits(root: Root) -> Iterator[TaskLimit]:
     if most is None or user in ("", "0") or _EXEMPT.intersection(capabilities):
         return
     if most - tasks < _MANY:
-        processes = (root.read(f"proc/{name}/status") or "" for name in root.names("proc") if name.isdigit())
+        pids = (name for name in root.names("proc") if whole_number(name))
+        processes = (root.read(f"proc/{pid}/status") or "" for pid in pids)
         of_user = (text for text in processes if _read_user(text) == user)
         tasks = sum(whole_number(status_value(text, "Threads")) or 0 for text in of_user)
     yield TaskLimit(name=f"'ulimit -u' (RLIMIT_NPROC) of user {user}", limit=most, used=tasks)

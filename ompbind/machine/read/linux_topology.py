@@ -44,8 +44,9 @@ from ompbind.machine.read.root import (
     parse_meminfo,
     read_list,
     read_set,
-    whole_number,
+    read_word,
 )
+from ompbind.text import whole_number
 
 CPU = "sys/devices/system/cpu"
 NODE = "sys/devices/system/node"
@@ -133,7 +134,7 @@ def _read_siblings(root: Root, online: CpuSet, level: Level, with_core: CpuSet =
         if siblings is not None:
             siblings = (siblings | cpu) & free
             # kernels write -1, 65535 or more for a domain without an OS number
-            text = root.read(f"{directory}/{number_file}") if number_file else None
+            text = read_word(root, f"{directory}/{number_file}") if number_file else ""
             found.append((whole_number(text, 65535), siblings))
             free = free - siblings
         elif not found and rest.first in with_core:
@@ -146,7 +147,7 @@ def _group_by_package_id(root: Root, online: CpuSet) -> Partition:
     """Group CPUs by `physical_package_id`, where 65535 is no OS number; none if a CPU has no such number."""
     groups: dict[int, list[int]] = {}
     for cpu in online:
-        number = whole_number(root.read(f"{CPU}/cpu{cpu}/topology/physical_package_id"))
+        number = whole_number(read_word(root, f"{CPU}/cpu{cpu}/topology/physical_package_id"))
         if number is None:
             return []
         groups.setdefault(number, []).append(cpu)
@@ -180,7 +181,7 @@ def _read_cache_layout(root: Root, cpu: int, previous: dict[Level, int]) -> dict
     directory = f"{CPU}/cpu{cpu}/cache"
 
     def read_level(index: int) -> Level | None:
-        return _CACHE_LEVELS.get((root.read(f"{directory}/index{index}/level") or "").strip())
+        return _CACHE_LEVELS.get(read_word(root, f"{directory}/index{index}/level"))
 
     fits = previous and all(read_level(index) is level for level, index in previous.items())
     if fits and root.read(f"{directory}/index{max(previous.values()) + 1}/level") is None:
@@ -188,7 +189,7 @@ def _read_cache_layout(root: Root, cpu: int, previous: dict[Level, int]) -> dict
     layout: dict[Level, int] = {}
     for index in range(10):
         level = read_level(index)
-        if level and (root.read(f"{directory}/index{index}/type") or "").strip() != "Instruction":
+        if level and read_word(root, f"{directory}/index{index}/type") != "Instruction":
             layout.setdefault(level, index)
     return layout
 
@@ -200,8 +201,8 @@ def read_cache_sizes(root: Root, domains: Iterable[Domain]) -> dict[tuple[Level,
     for cache in (domain for domain in domains if domain.level in (Level.L2, Level.L3)):
         cpu = cache.cpus.first
         layout = _read_cache_layout(root, cpu, layout)
-        text = root.read(f"{CPU}/cpu{cpu}/cache/index{layout.get(cache.level)}/size") or ""
-        kib = whole_number(text.strip().removesuffix("K"), 1 << 40)
+        text = read_word(root, f"{CPU}/cpu{cpu}/cache/index{layout.get(cache.level)}/size")
+        kib = whole_number(text.removesuffix("K"), 1 << 40)
         if kib:
             sizes[cache.level, cpu] = kib << 10
     return sizes
@@ -225,7 +226,7 @@ def _read_numbers(root: Root, cores: Sequence[CpuSet], name: str) -> list[int | 
     """Read a number of the first CPU of each core; all None if the first core has none, to save reads."""
     numbers: list[int | None] = []
     for cpus in cores:
-        numbers.append(whole_number(root.read(f"{CPU}/cpu{cpus.first}/{name}")))
+        numbers.append(whole_number(read_word(root, f"{CPU}/cpu{cpus.first}/{name}")))
         if numbers[0] is None:
             return [None] * len(cores)
     return numbers

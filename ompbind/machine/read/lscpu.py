@@ -12,7 +12,8 @@ from ompbind.cpuset import CPU_LIMIT, EMPTY, CpuSet
 from ompbind.errors import MachineError
 from ompbind.machine.core_kinds import CoreTraits, make_kinds
 from ompbind.machine.model import Level, Machine, Node, Partition, check_size
-from ompbind.machine.read.root import parse_set, whole_number
+from ompbind.machine.read.root import parse_set
+from ompbind.text import whole_number
 
 Row = Mapping[str, Any]
 
@@ -60,7 +61,7 @@ def _number(value: object, limit: int = 1 << 31) -> int | None:
     """Return a whole number, written as a number or as text; None for "-", null and other values."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         return None
-    return whole_number(str(value), limit)
+    return whole_number(str(value).strip(), limit)
 
 
 def _from_table(rows: Sequence[Row], source: str) -> Machine:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from ompbind.cpuset import CPU_LIMIT, CpuSet
+from ompbind.text import whole_number
 
 
 class Root(Protocol):
@@ -28,14 +29,6 @@ class Root(Protocol):
 
 _CHUNK_LIMIT = 256  # chunks of 64 KiB of a file; proc/cpuinfo of 4,096 CPUs has a third of them
 _SET_LIMIT = 1 << 20  # characters of a set; the longest text that a kernel writes has a tenth
-
-
-def whole_number(text: str | None, limit: int = 1 << 62) -> int | None:
-    """Return the number in a text, None for anything but ASCII digits and for numbers from `limit` on."""
-    digits = (text or "").strip()
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
-        return None
-    return int(digits) if int(digits) < limit else None
 
 
 def keyed_lines(text: str | None) -> Iterator[tuple[str, str]]:
@@ -65,6 +58,11 @@ def numbers_in(words: Iterable[str]) -> CpuSet:
     """Return the numbers of CPUs or nodes among some words; other words and too high numbers are left out."""
     numbers = (whole_number(word, CPU_LIMIT) for word in words)
     return CpuSet(number for number in numbers if number is not None)
+
+
+def read_word(root: Root, path: str) -> str:
+    """Return the text of a file without spaces around it; "" if it is absent or unreadable."""
+    return (root.read(path) or "").strip()
 
 
 def read_list(root: Root, path: str) -> CpuSet | None:

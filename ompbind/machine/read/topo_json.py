@@ -20,8 +20,7 @@ from ompbind.machine.model import (
     make_domains,
     make_node_partition,
 )
-from ompbind.machine.read.root import whole_number
-from ompbind.text import clean_line
+from ompbind.text import clean_line, whole_number
 
 Data = Mapping[str, Any]
 

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ompbind.machine.devices import AMD, INTEL, NVIDIA, Device, DeviceKind, sort_by_address
 from ompbind.planning.request import DeviceWord, VisibleDevices
+from ompbind.text import whole_number
 
 Devices = tuple[Device, ...]
 Env = Mapping[str, str]
@@ -63,11 +64,6 @@ def find_visible_devices(devices: Sequence[Device], env: Env) -> VisibleDevices:
 # Rules that all vendors have in common.
 
 
-def read_index(word: str) -> int | None:
-    """Return a decimal number, None for other text."""
-    return int(word[:9]) if word.isascii() and word.isdecimal() else None
-
-
 def _split_words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",")] if text.strip() else []
 
@@ -102,7 +98,7 @@ def _hide_all(variable: str, value: str, reason: str) -> VisibleDevices:
 
 def _match(gpus: Sequence[Device], order: Sequence[Device], word: str) -> Device | None:
     """Return the GPU that an item names, by index or by the beginning of its UUID; None if it is invalid."""
-    index = read_index(word)
+    index = whole_number(word)
     if index is not None:
         return order[index] if index < len(order) else None
     if gpus and gpus[0].vendor == AMD:
@@ -139,11 +135,11 @@ def _narrow_to_slurm(
     counts the devices of the job only; otherwise it has the same numbers as Slurm's variables.
     """
     variable = next((name for name in ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS") if env.get(name)), "")
-    numbers = [read_index(word) for word in _split_words(env.get(variable, ""))]
+    numbers = [whole_number(word) for word in _split_words(env.get(variable, ""))]
     given = [device for number, device in enumerate(numbered) if number in numbers]
     if None in numbers or not given or len(given) != len(numbers) or len(given) == len(devices):
         return devices, ()
-    indices = {read_index(word) for word in _split_words(text or "")}
+    indices = {whole_number(word) for word in _split_words(text or "")}
     if text is not None and (None in indices or indices <= set(numbers)):
         return devices, ()
     remark = f"{variable}={env[variable]}: only {', '.join(map(str, given))} belong to this job"
@@ -226,7 +222,7 @@ def _find_named_cuda(gpus: Devices, order: Devices | None, text: str) -> Visible
     words, unnamed = _split_words(text), _find_unnamed(gpus)
     are_alike = len({(gpu.cpus, gpu.node) for gpu in unnamed}) < 2
     for word in (word for word in words if _get_form(word) == _get_form(words[0])):
-        if order is None and read_index(word) is not None:
+        if order is None and whole_number(word) is not None:
             reason = f"which GPU has index {word} is not known ({_get_hint(gpus)})"
             return _hide_all(CUDA_VISIBLE_DEVICES, text, reason)
         if _get_form(word) == "MIG-" and not are_alike and not _match(gpus, (), word):
@@ -291,7 +287,7 @@ def _find_named_rocm(gpus: Devices, order: Devices | None, text: str | None) -> 
         return _find_all(gpus, order, ROCR_VISIBLE_DEVICES, hint)
     named: list[Device] = []
     for word in _split_words(text):
-        if order is None and read_index(word) is not None:
+        if order is None and whole_number(word) is not None:
             return _hide_all(ROCR_VISIBLE_DEVICES, text, f"which GPU has index {word} is not known ({hint})")
         gpu = _match(gpus, order or (), word)
         if gpu is None or gpu in named:
@@ -353,7 +349,8 @@ def _find_level_zero_devices(accessible: Devices, env: Env) -> VisibleDevices:
     words = {gpu: str(index) for index, gpu in enumerate(order)}
     if text:  # items of the mask such as "1.0" name a tile
         items = dict.fromkeys(_split_words(text))
-        own = [[item for item in items if read_index(item.partition(".")[0]) == i] for i in range(len(order))]
+        indexes = {item: whole_number(item.partition(".")[0]) for item in items}
+        own = [[item for item in items if indexes[item] == i] for i in range(len(order))]
         words = {gpu: ",".join(named) for gpu, named in zip(order, own, strict=True) if named}
     hidden = [gpu.name for gpu in accessible if gpu not in words]
     remarks = (f"{ZE_AFFINITY_MASK}={text} does not include {', '.join(hidden)}",) if hidden else ()
