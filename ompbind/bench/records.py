@@ -72,7 +72,7 @@ class Status(StrEnum):
 
 
 class Verification(StrEnum):
-    """The result of verification of one run; UNSEEN: it was shorter than a sample."""
+    """The result of verification of one run; UNSEEN: a rank was not sampled."""
 
     VERIFIED = "verified"
     UNSEEN = "unseen"

@@ -62,7 +62,7 @@ def _check_few(index: RunIndex, groups: Sequence[GroupConclusion]) -> Iterator[R
 
 
 def _check_unseen(index: RunIndex) -> Iterator[Remark]:
-    text, unseen = "binding not verified: {} shorter than a sample", {}
+    text, unseen = "binding not verified: {} without a sample of each rank", {}
     bound = [each.name for each in index.session.candidates if each.kind != Kind.UNBOUND]
     for name in bound:
         results = [run.verification for run in index.runs[name]]

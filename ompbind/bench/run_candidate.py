@@ -298,7 +298,7 @@ def find_verification(verified: VerificationResult | None) -> tuple[Verification
     for checked in verified.ranks:
         for issue in (*checked.errors, *(issue for _, issue in checked.past)):
             return Verification.VIOLATED, f"rank {checked.rank}: {issue.text}"
-    is_seen = all(checked.verdict for checked in verified.ranks)
+    is_seen = all(checked.verdict and not checked.unseen for checked in verified.ranks)
     return Verification.VERIFIED if is_seen else Verification.UNSEEN, ""
 
 

@@ -26,7 +26,10 @@ from ompbind.text import Severity
 
 
 def sample_affinities(run: Run) -> None:
-    """Sample the threads of all ranks and report what has changed; do nothing if the run is being stopped."""
+    """Sample the threads of all ranks and report what has changed; do nothing if the run is being stopped.
+
+    With `strict` the run is stopped unless the state is OK.
+    """
     sampler = run.sampler
     assert sampler
     if run.shutdown.begun or not run.live:
@@ -41,8 +44,14 @@ def sample_affinities(run: Run) -> None:
     in_doubt = any(seen.streak.samples and not seen.streak.is_proof for seen in sampler.ranks.values())
     cpu_s = time.process_time() - cpu_began_s  # without the report: it is written only if something changes
     sampler.schedule_next(now, cpu_s, unconfirmed=in_doubt or bool(sampler.findings.unconfirmed))
-    if verified:
-        _report(run, sampler, verified)
+    if verified is None:
+        return
+    _report(run, sampler, verified)
+    if verified.strict and verified.state is not State.OK:
+        run.reap_children()  # a rank that has just failed was not stopped
+        if run.live and not run.shutdown.begun:
+            sampler.stopped = True
+            run.stop(signal.SIGTERM)
 
 
 def _evaluate(run: Run, sampler: AffinitySampler, *, at_once: bool) -> VerificationResult | None:
@@ -91,14 +100,9 @@ def finish_verification(run: Run) -> VerificationResult:
 
 
 def _report(run: Run, sampler: AffinitySampler, verified: VerificationResult) -> None:
-    """Report the result if it differs from the last one; with `strict` all but "ok" stops the run."""
-    if not sampler.findings.should_report(verified):
-        return
-    if run.can_report:
+    """Report the result if it differs from the last one."""
+    if sampler.findings.should_report(verified) and run.can_report:
         run.output.write(run.reporter.verified(verified))
-    if verified.strict and verified.state is not State.OK and run.live:
-        sampler.stopped = True
-        run.stop(signal.SIGTERM)
 
 
 def _make_verified(run: Run, sampler: AffinitySampler) -> VerificationResult:

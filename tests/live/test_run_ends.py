@@ -1,0 +1,235 @@
+"""How a run with --verify ends: the table in docs/verify.md, with real ranks for each of its rows."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.live.conftest import ranks_of, supervisor_of, two_cpus, unavailable, wait_until
+
+PAGE = (Path(__file__).parents[2] / "docs/verify.md").read_text()
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in PAGE.partition("\n| how the run exits |")[2].partition("\n\n")[0].splitlines()[2:]
+]
+
+PROGRAM = """
+import os, signal, sys, time
+over, cpus, code = sys.argv[1:]
+rank, attempt = int(os.environ["RANK"]), os.environ["OMPBIND_ATTEMPT"]
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+def wait():
+    while not os.path.exists(over): time.sleep(0.01)
+def leave():
+    os.sched_setaffinity(0, map(int, cpus.split(",")))
+def count_waits():
+    text = open(f"/proc/{os.getppid()}/status").read()
+    return text.partition("\\nvoluntary_ctxt_switches:")[2].split()[0]
+def leave_for_a_sample():
+    leave()
+    before = count_waits()
+    while count_waits() == before: time.sleep(0.01)
+print("up", flush=True)
+exec(code)
+"""
+"""A rank, and what its code can call. The supervisor wakes up for nothing but a sample while ranks run."""
+
+
+def count_waits(pid):
+    """Return how often a supervisor has slept; 1000 after its exit."""
+    with suppress(OSError):
+        status = Path(f"/proc/{pid}/status").read_text()
+        return int(re.search(r"\nvoluntary_ctxt_switches:\s*(\d+)", status)[1])
+    return 1000
+
+
+class Ending:
+    """A run that is ended in some way; `over` is the file for which its ranks wait."""
+
+    def __init__(self, process, over, run_ompbind):
+        self.process, self.over, self.run_ompbind = process, over, run_ompbind
+        self.errors = ""
+
+    def after_ups(self, number=2):
+        assert [self.process.stdout.readline() for _ in range(number)] == ["up\n"] * number
+
+    def after_samples(self):
+        """Wait until ranks were sampled: the supervisor sleeps at most twice before its first sample."""
+        self.after_ups()
+        supervisor = supervisor_of(self.process)
+        before = count_waits(supervisor)
+        wait_until(lambda: count_waits(supervisor) >= before + 4, "two samples")
+
+    def after(self, text):
+        """Wait until a message has a text, or the run has exited."""
+        while text not in self.errors and (line := self.process.stderr.readline()):
+            self.errors += line
+
+
+def finish(ending):
+    ending.after_samples()
+    ending.over.touch()
+
+
+def start_only(_):
+    """The run ends by itself."""
+
+
+def send(number):
+    def act(ending):
+        ending.after_samples()
+        ending.process.send_signal(number)
+
+    return act
+
+
+def insist(ending):
+    send(signal.SIGTERM)(ending)
+    ending.after("with SIGTERM")
+    time.sleep(0.6)  # a request that comes earlier counts as the same
+    ending.process.send_signal(signal.SIGTERM)
+
+
+def stop(ending):
+    ending.after_samples()
+    ending.run_ompbind("stop", "ends")
+
+
+def finish_after(text):
+    def act(ending):
+        ending.after(text)
+        ending.over.touch()
+
+    return act
+
+
+def interrupt_early(ending):
+    ending.after_ups(1)
+    ending.process.send_signal(signal.SIGTERM)
+
+
+def kill_supervisor(ending):
+    ending.after_ups()
+    wait_until(lambda: len(ranks_of(ending.process)) == 2, "both ranks")
+    os.kill(supervisor_of(ending.process), signal.SIGKILL)
+
+
+HIDDEN = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc; exec "$@"', "sh")
+"""A program before ompbind that hides all processes."""
+
+FOREVER = "time.sleep(60)"
+ERROR, UNSEEN = "do not run as planned", "not seen"
+CASES = {
+    "all ranks exited with 0": ("wait()", finish),
+    "all ranks exited with 0 before the first sample": (["true"], start_only),
+    "a rank exited with 3, the others were stopped": (f"wait(); rank or sys.exit(3); {FOREVER}", finish),
+    "a rank was killed by SIGKILL": (f"wait(); rank or os.kill(os.getpid(), 9); {FOREVER}", finish),
+    "`--timeout`": (FOREVER, start_only, "--timeout=1"),
+    "the group of `--until` exited with 0": ({"a": FOREVER, "b": "wait()"}, finish, "--until=b"),
+    "Ctrl-C": (FOREVER, send(signal.SIGINT)),
+    "SIGTERM": (FOREVER, send(signal.SIGTERM)),
+    "a second signal, because ranks ignored the first": (
+        f"signal.signal(signal.SIGTERM, signal.SIG_IGN); {FOREVER}", insist, "--grace=30",
+    ),
+    "`ompbind stop`": (FOREVER, stop),
+    "SIGTERM before all ranks had started": (
+        {"a": FOREVER, "b": ""}, interrupt_early, "--ready=exec:false",
+    ),
+    "a group was not ready in time": (
+        {"a": FOREVER, "b": ""}, start_only, "--ready=exec:false", "--ready-timeout=0.3",
+    ),
+    "a later rank could not be executed": (["./app"], start_only),
+    "the command was not found": (["no-such-command"], start_only),
+    "there was an error": ("leave(); wait()", finish_after(ERROR)),
+    "rank 0 exited with 3, and rank 1 had an error": (
+        "rank or sys.exit(3); leave(); wait()", finish_after(ERROR), "--on-failure=continue",
+    ),
+    "there was an error, then the group of `--until` exited with 0": (
+        {"a": f"time.sleep(0.8); leave_for_a_sample(); open(over, 'w'); {FOREVER}", "b": "wait()"},
+        start_only, "--until=b",
+    ),
+    "there was an error before a restart": (
+        "rank == 0 == leave() or attempt == '1' and (leave(), wait(), sys.exit(1))",
+        finish_after(ERROR), "--on-failure=restart:1",
+    ),
+    "there was an error in the last sample only, long after the start": (
+        "wait(); leave_for_a_sample()", finish_after("verified: 2 ranks"),
+    ),
+    "`/proc` does not show the ranks": ("wait()", finish_after(UNSEEN)),
+    "`/proc` does not show the ranks, and one exited with 3": (
+        "rank or sys.exit(3); wait()", finish_after(UNSEEN), "--on-failure=continue",
+    ),
+    "the supervisor was killed": (FOREVER, kill_supervisor),
+}  # fmt: skip
+"""For each row of the table what the ranks do, how the test ends the run, and options."""
+
+
+def make_words(scene, what, options):
+    """Return the words of a run: `what` is a command, or the code of all ranks, or of each group."""
+    first, second = map(str, two_cpus())
+    python = ["--", sys.executable, "-I", "-S", "-c", PROGRAM, str(scene / "over"), f"{first},{second}"]
+    if isinstance(what, dict):
+        until = [word for word in options if word.startswith("--until")]
+        first_options = [word for word in options if word not in until]
+        before, after = ["--name=a", *first_options, f"-m{first}"], ["--name=b", *until, f"-m{second}"]
+        return [*before, *python, what["a"], ":", *after, *python, what["b"]]
+    if what == ["./app"]:
+        options = [f"--chdir={scene}/{{rank}}"]
+        for rank, text in enumerate(("#!/bin/sh\nsleep 60\n", "\0")):
+            (scene / str(rank)).mkdir()
+            (scene / str(rank) / "app").write_text(text)
+            (scene / str(rank) / "app").chmod(0o755)
+    command = ["--", *what] if isinstance(what, list) else [*python, what]
+    return ["-n2", f"-m{first}|{second}", *options, *command]
+
+
+def find_messages(text):
+    """Return the messages of ompbind, which are wrapped, each as one line."""
+    return [" ".join(part.split()) for part in re.split(r"\n(?=\S)", text) if part.startswith("ompbind: ")]
+
+
+def list_cases():
+    """Return each row in both modes; where strict changes no exit code, only long runs test both."""
+    for row in ROWS:
+        yield pytest.param(row, "--verify=strict", id=f"{row[0]}, strict")
+        yield pytest.param(row, "--verify", id=row[0], marks=[pytest.mark.long] * (row[1] == row[2]))
+
+
+@pytest.mark.parametrize(("row", "mode"), [*list_cases()])
+def test_each_run_has_the_exit_code_the_last_line_and_the_report_of_the_table(
+    start, ompbind, tmp_path, row, mode
+):
+    name, relaxed, strict, line, state = row
+    what, act, *options = CASES[name]
+    before, report = HIDDEN if name.startswith("`/proc`") else (), tmp_path / "report.json"
+    if before and (os.geteuid() or subprocess.run(["unshare", "--mount", "true"]).returncode):
+        unavailable("needs a mount namespace, which takes root")
+    words = ("run", "--run-id=ends", mode, f"--report={report}", *make_words(tmp_path, what, options))
+    ending = Ending(start(*words, before=before), tmp_path / "over", ompbind)
+    act(ending)
+    errors = ending.errors + ending.process.communicate(timeout=30)[1]
+    code = int(strict if mode.endswith("strict") else relaxed)
+    assert ending.process.returncode in (code, 128 - code), errors
+    starts = ("ompbind: verified", "ompbind: not as planned", "ompbind: not seen")
+    last = [message for message in find_messages(errors) if message.startswith(starts)][-1]
+    assert last.startswith(f"ompbind: {line.strip('`')}"), errors
+    if state == "no report":
+        assert not report.exists()
+        return
+    record = json.loads(report.read_text())
+    verified = record["verified"]
+    assert (record["exit_code"], verified["state"]) == (code, state.strip("`"))
+    assert (verified["reason"] is None) == (verified["state"] != "not seen")
+    assert all(rank["state"] in ("ok", "error", "not seen") for rank in verified["ranks"])
+    assert all((rank["reason"] is None) == (rank["state"] != "not seen") for rank in verified["ranks"])
+
+
+def test_each_row_of_the_table_is_tested():
+    assert [row[0] for row in ROWS] == [*CASES]
