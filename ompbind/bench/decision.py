@@ -139,10 +139,11 @@ def find_next(session: Session) -> NextRound:
     """
     last = session.runs[-1].round if session.runs else 0
     ran = {run.candidate for run in session.runs if run.round == last}
-    before = session.replace(runs=tuple(run for run in session.runs if run.round < last))
-    planned = _plan_round(before) if ran else None
-    if planned and (missing := tuple(name for name in planned.candidates if name not in ran)):
-        return planned.replace(candidates=missing, dropped=())
+    if ran and any(candidate.name not in ran for candidate in session.candidates):
+        before = session.replace(runs=tuple(run for run in session.runs if run.round < last))
+        planned = _plan_round(before)
+        if missing := tuple(name for name in planned.candidates if name not in ran):
+            return planned.replace(candidates=missing, dropped=())
     following = _plan_round(session)
     return following.replace(dropped=tuple(pair for pair in following.dropped if pair[0] in ran))
 

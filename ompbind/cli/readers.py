@@ -48,13 +48,14 @@ def count_or(*words: str) -> Callable[[str], int | str]:
     return read
 
 
-def at_least(minimum: int) -> Callable[[str], int]:
-    """Return a reader of a whole number that is not below a minimum."""
+def at_least(minimum: int, most: int | None = None) -> Callable[[str], int]:
+    """Return a reader of a whole number that is not below a minimum, and not above `most`."""
 
     def read(text: str) -> int:
         number = _read_number(text, minimum)
-        if number is None:
-            raise OptionError(f"{_quote(text)} is not a whole number of at least {minimum}")
+        if number is None or (most is not None and number > most):
+            limit = f"of at least {minimum}" if most is None else f"from {minimum} to {most:,}"
+            raise OptionError(f"{_quote(text)} is not a whole number {limit}")
         return number
 
     return read

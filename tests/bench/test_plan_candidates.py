@@ -246,6 +246,7 @@ WRONG = """
 --vary 'smt=1,2, 1'             | --vary: smt has the value 1 twice                                | 1
 --vary smt=1 --vary smt=2       | --vary: smt is varied twice
 --matters 2                     | --matters: '2' is not a part of 1: write 2% or 0.02
+--max-rounds 1001               | --max-rounds: '1001' is not a whole number from 1 to 1,000
 --matters 200%                  | --matters: '200%' is not a part of 1: write 2% or 0.02
 --budget 0                      | --budget: the time must be longer than 0
 --metric a(                     | --metric: wrong regular expression: missing ), unterminated subpattern
