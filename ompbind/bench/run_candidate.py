@@ -31,7 +31,7 @@ from ompbind.commands.environment import RunSpec
 from ompbind.commands.rank_command import RankCommand
 from ompbind.errors import LaunchError, OmpbindError
 from ompbind.execution.orphans import exit_with_parent, signal_process
-from ompbind.execution.outcome import Outcome, find_decisive, find_hint, render_exit_status
+from ompbind.execution.outcome import Outcome, find_decisive, render_exit_status
 from ompbind.execution.output.log_files import make_log_name
 from ompbind.execution.process_pair import become_supervisor
 from ompbind.execution.readiness import check_commands
@@ -40,12 +40,13 @@ from ompbind.execution.safe_files import OpenDirectory, is_kept
 from ompbind.execution.shutdown import REPEAT_S
 from ompbind.execution.spawn import find_starts, make_limit_error
 from ompbind.execution.supervisor import supervise
-from ompbind.execution.verification import expect_ranks
+from ompbind.inspection.diagnosis import expect_ranks
 from ompbind.inspection.verdict import VerificationResult
 from ompbind.machine.read.root import DirectoryRoot
 from ompbind.planning.plan import Plan
 from ompbind.procfs.reader import read_affinity
 from ompbind.record import Record
+from ompbind.report.run_summary import find_hint
 
 _PREFIX = "ompbind-bench-"  # of the names of output directories
 

@@ -94,7 +94,7 @@ def make_run_options(
         raise RequestError(f"--on-failure restart {TERMINAL}", hint=TERMINAL_HINT)
     expected = None
     if settings.verify is not None:
-        from ompbind.execution.verification import expect_ranks  # noqa: PLC0415 - door: --verify
+        from ompbind.inspection.diagnosis import expect_ranks  # noqa: PLC0415 - door: --verify
 
         if not plan.machine.bindable:
             raise LaunchError("threads cannot be verified on this system", hint="omit --verify")

@@ -10,18 +10,14 @@ at the end, however a run exits     for how long the run was verified, and all e
 
 import signal
 import time
-from collections.abc import Iterable
 
-from ompbind.commands.rank_command import RankCommand
 from ompbind.execution.outcome import render_exit_status
 from ompbind.execution.ranks import Run
 from ompbind.execution.sampler import AffinitySampler
-from ompbind.inspection.diagnosis import ExpectedBinding, select_variables
 from ompbind.inspection.findings import select_issues
 from ompbind.inspection.judge import judge, judge_memory_policy
 from ompbind.inspection.load import find_others, judge_load, make_load_issue
 from ompbind.inspection.verdict import NO_RANK, RankVerification, State, Unseen, VerificationResult
-from ompbind.planning.plan import Plan
 from ompbind.text import Severity
 
 
@@ -140,25 +136,3 @@ def _make_verified(run: Run, sampler: AffinitySampler) -> VerificationResult:
         most_threads=sampler.most_threads,
         strict=run.options.strict,
     )
-
-
-def expect_ranks(
-    plan: Plan, run_id: str, commands: Iterable[RankCommand]
-) -> dict[int, tuple[ExpectedBinding, int]]:
-    """Return the expected binding of the threads of each rank, and their number, by its rank."""
-    return {
-        placement.rank: (
-            ExpectedBinding(
-                rank=placement.rank,
-                cpus=placement.cpuset,
-                service_cpus=placement.service_cpus,
-                places=placement.places,
-                bind=request.bind,
-                run_id=run_id,
-                memory=placement.memory.kernel_text if placement.memory else "",
-                variables=select_variables(command.env),
-            ),
-            placement.threads,
-        )
-        for placement, request, command in zip(plan.placements, plan.rank_requests, commands, strict=True)
-    }

@@ -21,14 +21,16 @@ and in runtimes that bind as soon as they are loaded. A process can change its o
 that is not visible.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from ompbind.commands.rank_command import RankCommand
 from ompbind.commands.rank_variables import OMPBIND_CPUS, OMPBIND_RUN_ID, OMPBIND_SERVICE_CPUS, find_rank
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, union
 from ompbind.openmp import runtimes
 from ompbind.openmp.binding import Bind, parse_places, render_places
 from ompbind.openmp.runtimes import KMP_AFFINITY, KMP_READERS, PLACE_VARIABLES, OmpRuntime
 from ompbind.openmp.variables import MASK_COUNTS, OVERRIDING_VARIABLES, THREAD_COUNTS
+from ompbind.planning.plan import Plan
 from ompbind.procfs.process_state import ProcessState
 from ompbind.programs import libraries
 from ompbind.programs.libraries import Library
@@ -88,6 +90,28 @@ def select_variables(env: Mapping[str, str]) -> tuple[tuple[str, str | None], ..
     """
     names = dict.fromkeys((*PLACE_VARIABLES, *THREAD_COUNTS, *OVERRIDING_VARIABLES))
     return tuple((name, env.get(name)) for name in names if name in env or name not in MASK_COUNTS)
+
+
+def expect_ranks(
+    plan: Plan, run_id: str, commands: Iterable[RankCommand]
+) -> dict[int, tuple[ExpectedBinding, int]]:
+    """Return the expected binding of the threads of each rank, and their number, by its rank."""
+    return {
+        placement.rank: (
+            ExpectedBinding(
+                rank=placement.rank,
+                cpus=placement.cpuset,
+                service_cpus=placement.service_cpus,
+                places=placement.places,
+                bind=request.bind,
+                run_id=run_id,
+                memory=placement.memory.kernel_text if placement.memory else "",
+                variables=select_variables(command.env),
+            ),
+            placement.threads,
+        )
+        for placement, request, command in zip(plan.placements, plan.rank_requests, commands, strict=True)
+    }
 
 
 def expect_variables(env: Mapping[str, str]) -> ExpectedBinding | None:

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from ompbind.commands.environment import RunSpec, make_all_variables
 from ompbind.commands.rank_command import make_commands
 from ompbind.commands.rank_variables import Variables
-from ompbind.execution.outcome import Outcome, RankExit, exit_code, find_error, find_hint
+from ompbind.execution.outcome import Outcome, RankExit, exit_code, find_error
 from ompbind.execution.signals import signal_name
 from ompbind.masks.mask import mask_text
 from ompbind.planning.metrics import measure_plan
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import Configuration, Request
 from ompbind.programs.libraries import DetectedLibrary
+from ompbind.report.run_summary import find_hint
 from ompbind.report.topology import device_record
 from ompbind.report.verification import verified_record
 

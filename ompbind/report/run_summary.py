@@ -12,7 +12,6 @@ from ompbind.execution.outcome import (
     Outcome,
     RankExit,
     exit_code,
-    find_hint,
     render_exit,
     render_exit_status,
 )
@@ -36,6 +35,38 @@ LINE_LIMIT = 1000  # characters of a line of last words in the summary
 
 ORDINARY = (Signals.SIGINT, Signals.SIGTERM, Signals.SIGHUP, Signals.SIGPIPE)
 """Signals that are not reported when they kill the only rank, as in shells and `timeout`."""
+
+
+OUT_OF_MEMORY = (
+    "memory ran out, and the kernel killed a process of this cgroup: raise the memory limit"
+    " (of the container, of the job), or start fewer ranks"
+)
+_HINTS = {
+    127: "a command (see PATH) or a shared library (see LD_LIBRARY_PATH) was not found, or a script has"
+         " Windows line ends",
+    128 + Signals.SIGBUS: "shared memory or a mapped file was not available: check whether /dev/shm is full"
+         " ('df /dev/shm', --shm-size of containers) or a file was truncated",
+    128 + Signals.SIGSEGV: "with OpenMP often a stack overflow: try --env OMP_STACKSIZE=64M for its threads"
+         " and 'ulimit -s unlimited' for the initial thread",
+    128 + Signals.SIGKILL: "not sent by ompbind; possible senders: a user ('kill -9'), a batch system if the"
+         " job reached a limit, the kernel if memory ran out (see 'dmesg')",
+}  # fmt: skip
+"""Hints by status; docs/failures.md has more causes."""
+
+
+def find_hint(rank_exit: RankExit, outcome: Outcome) -> str:
+    """Return the probable cause of a rank's failure and what to check; "" if unknown.
+
+    A rank that succeeded, or that ompbind stopped, has no hint. Without a hint for its status, it is that of
+    the out-of-memory killer, if this was active: a program often fails a moment after one of its workers.
+    """
+    if not rank_exit.failed:
+        return ""
+    status, oom = rank_exit.status, OUT_OF_MEMORY if outcome.oom_kills > 0 else ""
+    hint = (status == 128 + Signals.SIGKILL and oom) or _HINTS.get(status, oom)
+    if hint and rank_exit.signal is None and status > 128 and status in _HINTS:
+        return f"if a shell exited with code {status}, {signal_name(status - 128)} killed its command: {hint}"
+    return hint
 
 
 def render_failures(outcome: Outcome, *, stderr_shown: bool = True, width: int = WIDTH) -> str:

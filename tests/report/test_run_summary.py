@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from ompbind.commands.environment import RunSpec, make_all_variables
 from ompbind.errors import LaunchError
-from ompbind.execution.outcome import OUT_OF_MEMORY, Outcome, RankExit, Usage, find_hint
+from ompbind.execution.outcome import Outcome, RankExit, Usage
 from ompbind.machine.read.linux_cgroup import Throttling
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.report import run_summary
 from ompbind.report.plan_json import render_plan_json, render_run
-from ompbind.report.run_summary import render_failures, render_usage_table
+from ompbind.report.run_summary import OUT_OF_MEMORY, find_hint, render_failures, render_usage_table
 from ompbind.report.text import WIDTH
 from tests.inspection.test_verdict import bad, make_verified
 from tests.machines import Shape, make_machine
