@@ -26,7 +26,7 @@ StateSaveLocation={directory}/state
 SlurmdSpoolDir={directory}/spool-%n
 SlurmctldPidFile={directory}/slurmctld.pid
 SlurmdPidFile={directory}/slurmd-%n.pid
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/{proctrack}
 TaskPlugin={plugin}
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
@@ -40,20 +40,22 @@ NODE = "NodeName={name} NodeAddr=127.0.0.1 Port={port} CPUs={cpus}"
 
 @contextmanager
 def start_slurm(
-    directory, env, names=(), *, agent=(), gpus=0, settings="", plugin="task/affinity", patience_s=60
-):
+    directory, env, names=(), *, agent=(), gpus=0, settings="", plugin="task/affinity", patience_s=60,
+    proctrack="linuxproc",
+):  # fmt: skip
     """Start Slurm below an empty directory; yield the environment for srun; stop Slurm afterwards.
 
     There is a node of each name, by default this machine, with simulated GPUs. `agent` are the words before
     the name of a node and a command that start the command there. `settings` are further lines of the
-    configuration, `plugin` is what binds tasks.
+    configuration, `plugin` is what binds tasks, `proctrack` what knows the processes of a step: all get a
+    signal with linuxproc, only process groups of tasks with pgid.
     """
     if os.geteuid() != 0:
         pytest.skip("starting Slurm takes root")
     for program in PROGRAMS:
         required(program)
     names = names or (socket.gethostname(),)
-    config = str(write_config(directory, names, gpus, settings, plugin))
+    config = str(write_config(directory, names, gpus, settings, plugin, proctrack))
     env = {**env, "SLURM_CONF": config}
     files = ("socket=munge.socket", "key-file=key", "log-file=log", "pid-file=pid", "seed-file=seed")
     munge = [f"--{file.replace('=', f'={directory}/')}" for file in files]
@@ -99,11 +101,11 @@ def run_batch(*arguments, env, cwd=None):
     return int(wait_until(lambda: finished.search(call(*job).stdout), "the job has finished", 90)[1])
 
 
-def write_config(directory, names, gpus, settings, plugin):
+def write_config(directory, names, gpus, settings, plugin, proctrack):
     (directory / "state").mkdir()
     (directory / "key").write_bytes(os.urandom(128))
     (directory / "key").chmod(0o400)
-    words = {"host": socket.gethostname(), "directory": directory, "plugin": plugin}
+    words = {"host": socket.gethostname(), "directory": directory, "plugin": plugin, "proctrack": proctrack}
     port, *ports = find_free_ports(1 + len(names))
     lines = [CONFIG.format(port=port, **words), settings]
     cpus = len(os.sched_getaffinity(0))

@@ -16,7 +16,7 @@ from ompbind.commands.rank_command import make_command, mask_secrets
 from ompbind.cpuset import CpuSet
 from ompbind.errors import OmpbindError, RequestError
 from ompbind.execution.spawn import exec_command, set_affinity
-from ompbind.launchers.find import find_launcher, read_ancestors, render_launcher_names
+from ompbind.launchers.find import find_daemon, find_launcher, read_ancestors, render_launcher_names
 from ompbind.launchers.launchers import LAUNCHERS, SLURM
 from ompbind.machine.read.linux import LIVE
 from ompbind.machine.read.root import DirectoryRoot
@@ -115,11 +115,17 @@ def _render_rank(plan: Plan, identity: RankIdentity, spec: RunSpec) -> str:
 
 
 def _bind_task(settings: Settings) -> None:
-    """Bind the task of the TaskProlog and print the changes of its environment."""
-    pid = whole_number(os.environ.get(TASK_PID))
-    if not pid:
+    """Bind the task of the TaskProlog and print the changes of its environment.
+
+    The task is the process that will become the command: still a slurmstepd, which waits for its prolog.
+    """
+    text, pid = os.environ.get(TASK_PID), whole_number(os.environ.get(TASK_PID)) or 0
+    ancestors = [*read_ancestors(DirectoryRoot("/"), os.getpid())]
+    daemon = find_daemon(ancestors, SLURM.daemons)  # None if /proc hides the processes of others
+    if pid not in [ancestor.pid for ancestor in ([daemon] if daemon else ancestors)]:
+        why = f"{text[:20]!r} is not the task of this prolog" if text else "is not set"
         hint = "write it into the script of TaskProlog in slurm.conf"
-        raise RequestError(f"--task-prolog: {TASK_PID} is not set", hint=hint)
+        raise RequestError(f"--task-prolog: {TASK_PID} {why}", hint=hint)
     rank = find_launcher(os.environ, read_ancestors(DirectoryRoot("/"), pid))
     if rank is None or rank.launcher != SLURM.name:  # the script of a batch job, for example
         return

@@ -14,7 +14,7 @@ from ompbind.errors import PlanError, RequestError
 from ompbind.launchers import find
 from ompbind.launchers.allocation import Binding, find_binding, read_task_masks, request_own_gpus
 from ompbind.launchers.find import LauncherRank
-from ompbind.launchers.launchers import OTHER_RANKS, SLURM
+from ompbind.launchers.launchers import CPUS_PER_TASK, OTHER_RANKS, SLURM
 from ompbind.machine.model import Machine
 from ompbind.machine.read.linux import LIVE
 from ompbind.machine.read.root import DirectoryRoot
@@ -128,6 +128,8 @@ def _join_job(
     # a launcher with other CPUs has passed the variable on to another machine
     limit = outer if launcher_cpus and launcher_cpus <= outer else machine.allowed
     strict = settings.request.strict
+    if request.share:
+        binding = binding.replace(overlaps=False)
     for text, hint in _find_conflicts(rank, binding, machine.allowed, limit, all_ranks=strict):
         _warn(text, hint, strict=strict, quiet=settings.quiet)
     bound, is_first = len(binding.sharers) < size, identity.local_rank == 0
@@ -149,7 +151,7 @@ def _join_job(
     if request.devices:
         quiet = settings.quiet
         identity, request = keep_own_gpus(identity, machine, request, rank.launcher, quiet=quiet)
-    return identity, machine, request
+    return identity, machine, request.replace(requested_cpus=request.requested_cpus * (request.ranks or 1))
 
 
 def _find_conflicts(
@@ -165,11 +167,17 @@ def _find_conflicts(
         yield text, "start the launcher with --bind-to none"
     if rank.identity.local_rank and not all_ranks:
         return
-    wanted = whole_number(os.environ.get("SLURM_CPUS_PER_TASK")) or 0
+    wanted = whole_number(os.environ.get(CPUS_PER_TASK)) or 0
     if rank.launcher == SLURM.name and len(allowed) < wanted:
         hint = f"write 'srun --cpus-per-task={wanted}': srun does not take it from sbatch"
-        yield f"{this} {cpus}, but SLURM_CPUS_PER_TASK is {wanted}", hint
-    if binding.overlaps:
+        yield f"{this} {cpus}, but {CPUS_PER_TASK} is {wanted}", hint
+    size = rank.identity.local_size
+    if binding.overlaps and size > len(binding.cpus):
+        text = (
+            f"{rank.launcher} has {named('CPU', binding.cpus)} for {size} ranks: their threads will compete"
+        )
+        yield text, "request a CPU for each rank, or confirm with --share that ranks share CPUs"
+    elif binding.overlaps:
         text = f"{bound} several ranks to the same CPUs: their threads will compete"
         yield text, "turn off the binding of the launcher: then ompbind divides the CPUs"
 

@@ -9,7 +9,7 @@ from ompbind.cli.console import print_message
 from ompbind.cli.settings import Settings
 from ompbind.commands.environment import RunSpec, find_changed
 from ompbind.errors import MaskError, OmpbindError, PlanError
-from ompbind.launchers.allocation import read_listed_cpus
+from ompbind.launchers.allocation import JobNodes, read_listed_cpus
 from ompbind.machine.model import Machine
 from ompbind.machine.read import read_machine
 from ompbind.machine.read.linux import LIVE
@@ -206,14 +206,21 @@ def print_changed_variables(plan: Plan, spec: RunSpec) -> None:
         print_message(f"inherited variables that conflict with the plan: {text} (--keep-env keeps them)")
 
 
-def warn_about_copies(plan: Plan) -> None:
-    """Warn if a launcher has started `ompbind run` several times; only the first copy prints it.
+def warn_about_launcher(plan: Plan, nodes: JobNodes | None) -> None:
+    """Warn if a launcher has started `ompbind run` several times, or not at all in a job of several nodes.
 
-    Copies that the launcher has bound may each start several ranks on their own CPUs.
+    Only the first copy prints it. Copies that the launcher has bound may each start several ranks on their
+    own CPUs.
     """
     from ompbind.launchers import allocation, find  # noqa: PLC0415 - door: launchers
 
     root = DirectoryRoot("/")
+    if nodes and not find.is_task(os.environ, find.read_ancestors(root, os.getpid())):
+        print_message(
+            f"warning: this {nodes.system} job has {nodes.count} nodes ({nodes.source}), but 'ompbind run'"
+            f" starts ranks only on this machine, {os.uname().nodename} (to use all nodes, write"
+            f" '{nodes.start} ompbind exec -- COMMAND')"
+        )
     rank = find.find_copies(os.environ, find.read_ancestors(root, os.getpid()))
     if rank is None or rank.identity.local_rank:
         return

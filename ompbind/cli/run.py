@@ -21,8 +21,10 @@ from ompbind.execution.signals import exit_by_signal
 from ompbind.execution.spawn import find_starts
 from ompbind.execution.supervisor import supervise
 from ompbind.inspection.verdict import NO_RANK, VerificationResult, make_unseen
+from ompbind.launchers.allocation import read_job_nodes
 from ompbind.launchers.launchers import may_have_launcher
 from ompbind.machine.read.linux import LIVE
+from ompbind.machine.read.root import DirectoryRoot
 from ompbind.planning.plan import Plan
 from ompbind.registry.registry import Registry, make_run_identity
 from ompbind.report.run_summary import render_failures, render_throttling, render_usage_table
@@ -154,8 +156,9 @@ def _write_last_line(outcome: Outcome, options: RunOptions, reporter: Reporter) 
 
 
 def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, settings: Settings) -> None:
-    if may_have_launcher(os.environ):
-        register.warn_about_copies(plan)
+    nodes = read_job_nodes(os.environ, DirectoryRoot("/"), os.uname().nodename)
+    if nodes or may_have_launcher(os.environ):
+        register.warn_about_launcher(plan, nodes)
     if settings.verbose:
         from ompbind.cli.show_run import show_run  # noqa: PLC0415 - door: -v
 

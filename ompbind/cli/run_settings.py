@@ -14,6 +14,7 @@ from ompbind.commands.rank_command import make_commands
 from ompbind.commands.rank_variables import OMPBIND_RUN_ID
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.run_options import Output, RankGroup, RunOptions
+from ompbind.launchers.launchers import SLURM
 from ompbind.planning.plan import Plan
 from ompbind.registry.claims import Claim
 
@@ -111,6 +112,7 @@ def make_run_options(
         expected=expected,
         strict=settings.verify == STRICT,
         has_quota=plan.machine.quota is not None,
+        is_in_slurm_job=any(name in os.environ for name in SLURM.run_id),
     )
 
 

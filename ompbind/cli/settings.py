@@ -15,6 +15,7 @@ from ompbind.cpuset import join_words
 from ompbind.errors import LaunchError, OmpbindError, RequestError
 from ompbind.execution.spawn import working_directory
 from ompbind.launchers.allocation import read_job_cpus
+from ompbind.launchers.launchers import CPUS_PER_TASK
 from ompbind.machine.model import Machine
 from ompbind.machine.read.linux import LIVE
 from ompbind.machine.read.root import DirectoryRoot
@@ -27,6 +28,7 @@ from ompbind.programs.command import Workload, preload_entries, read_wrapped_wor
 from ompbind.programs.preload import find_missing_preloads, find_preloads
 from ompbind.programs.python_packages import is_installed
 from ompbind.record import Record
+from ompbind.text import whole_number
 
 if TYPE_CHECKING:
     from ompbind.execution.restarts import RestartPolicy
@@ -152,9 +154,11 @@ def make_request(
         from ompbind.planning.devices.visible import find_visible_devices  # noqa: PLC0415 - door: devices
 
         visible = find_visible_devices(machine.devices, os.environ)
+    requested_cpus = None if settings.sources.is_given("smt") else os.environ.get(CPUS_PER_TASK)
     request = settings.request.replace(
         visible=visible,
         job_cpus=read_own_job_cpus() if settings.topology == LIVE else None,
+        requested_cpus=whole_number(requested_cpus) or 0,
         workload=_read_preloaded_workload(settings, spec),
         user_variables=_user_variables(settings, spec),
         unfilled=_explain_unfilled(settings),

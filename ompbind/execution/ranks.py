@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 ROOT = DirectoryRoot("/")
 
+HOLD_S = 0.1
+"""Seconds until a signal is forwarded in a job of Slurm, which may send it to all processes of a step."""
+
 
 class RankChild:
     """A running rank: which attempt it is (from 1), when it started, and the signals that it was sent.
@@ -54,12 +57,14 @@ class Run:
 
     `children` are all running children of the supervisor by PID, which is also the number of their process
     group. `waiting` are ranks to be started, in this order. `exits` are the last exits of ranks that do not
-    run, in the order in which they came. `signals` were received and not handled yet. `cpus` is the affinity
-    mask that ompbind was started with, None on systems without affinity masks. `empty_input` is for ranks
-    that do not get standard input. `input_rank` is the rank that gets it, in its first attempt, None for no
-    rank; `has_input` is whether that is more than /dev/null. `is_paused` is true between Ctrl-Z and the
-    signal that continues the job. `peak_bytes` is the peak memory of this process at the last start of a
-    rank. `oom_kills` and `throttling` are what the cgroup had counted when all ranks had started, and before.
+    run, in the order in which they came. `signals` were received and not handled yet. `received_at` is when
+    a signal came last, by its number and whether the foreground process got it; `held` are to be sent.
+    `cpus` is the affinity mask that ompbind was started with, None on systems without affinity masks.
+    `empty_input` is for ranks that do not get standard input. `input_rank` is the rank that gets it, in its
+    first attempt, None for no rank; `has_input` is whether that is more than /dev/null. `is_paused` is true
+    between Ctrl-Z and the signal that continues the job. `peak_bytes` is the peak memory of this process at
+    the last start of a rank. `oom_kills` and `throttling` are what the cgroup had counted when all ranks had
+    started, and before.
     """
 
     def __init__(
@@ -76,6 +81,8 @@ class Run:
         self.waiting: list[int] = []
         self.exits: list[RankExit] = []
         self.signals: list[int] = []
+        self.received_at: dict[tuple[int, bool], float] = {}
+        self.held: list[int] = []
         self.is_paused = False
         self.is_single = len(ranks) == 1
         self.terminal = Terminal(foreground.group)
@@ -382,10 +389,24 @@ class Run:
             self.output.message(f"stopping {targets} with {signal_name(number)}")
 
     def signal_ranks(self, number: int) -> None:
-        """Signal every running rank, and its process group."""
-        for pid, child in self.live.items():
+        """Signal every running rank, and its process group, in a job of Slurm after HOLD_S."""
+        for child in self.live.values():
             child.signals.add(number)
-            signal_rank(pid, number)
+        if self.options.is_in_slurm_job and not self.held:
+            self.loop.call_at(time.monotonic() + HOLD_S, self._send_held)
+        self.held = [*(other for other in self.held if other != number), number]
+        if number == signal.SIGKILL or not self.options.is_in_slurm_job:
+            self._send_held()
+
+    def _send_held(self) -> None:
+        """Send signals to ranks, but none that Slurm has sent to all processes: ranks have it."""
+        since = time.monotonic() - 2 * HOLD_S
+        for number in self.held:
+            times = (self.received_at.get((number, is_foreground), 0) for is_foreground in (True, False))
+            if not (self.options.is_in_slurm_job and min(times) > since):
+                for pid in self.live:
+                    signal_rank(pid, number)
+        self.held = []
 
     def leave_rank_cpus(self) -> None:
         """Leave the CPUs of the last started rank: return to the CPUs that ompbind was started with."""

@@ -64,6 +64,7 @@ class RunOptions(Record):
     - `expected`: for --verify, the expected binding of each rank with its number of threads
     - `strict`: a binding that is not as expected stops the run
     - `has_quota`: the cgroup has a CPU quota
+    - `is_in_slurm_job`: Slurm may send a signal to all processes of the job, which then is not forwarded
     """
 
     run_id: str
@@ -78,6 +79,7 @@ class RunOptions(Record):
     expected: Mapping[int, "tuple[ExpectedBinding, int]"] | None = None
     strict: bool = False
     has_quota: bool = False
+    is_in_slurm_job: bool = False
 
     @property
     def files_per_rank(self) -> int:

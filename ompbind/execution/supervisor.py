@@ -148,6 +148,7 @@ def _read_signals(run: Run, pipe: int, handle: Callable[[], None]) -> None:
     numbers = read_signals(pipe)
     if numbers is not None:
         run.signals += numbers
+        run.received_at |= {(number, pipe == run.foreground.pipe): time.monotonic() for number in numbers}
         run.loop.call_at(NOW, handle)
         return
     run.loop.ignore(pipe)  # a pipe at end of file is always readable

@@ -25,11 +25,13 @@ from ompbind.text import whole_number
 class Binding(Record):
     """The local ranks of a machine that divide the CPUs of a rank, with this rank, in ascending order.
 
-    With `overlaps`, some ranks of the machine run on CPUs of each other, and no plan can prevent it.
+    With `overlaps`, some ranks of the machine run on CPUs of each other, and no plan can prevent it. `cpus`
+    are the CPUs of all ranks that the launcher has bound.
     """
 
     sharers: tuple[int, ...]
     overlaps: bool = False
+    cpus: CpuSet = EMPTY
 
 
 def find_binding(
@@ -45,13 +47,15 @@ def find_binding(
         of_rank = [masks[rank % len(masks)] for rank in range(size)]
         numbers = Counter(of_rank)
         sharers = tuple(rank for rank, mask in enumerate(of_rank) if mask == of_rank[local_rank])
-        crosses = sum(map(len, numbers)) > len(union(numbers))
+        cpus = union(numbers)
+        crosses = sum(map(len, numbers)) > len(cpus)
         is_full = any(number > len(mask) for mask, number in numbers.items())
         sharers = sharers if len(sharers) <= len(allowed) else (local_rank,)
-        return Binding(sharers=sharers, overlaps=crosses or is_full)
+        return Binding(sharers=sharers, overlaps=crosses or is_full, cpus=cpus)
     if size == 1 or launcher_cpus is None or launcher_cpus <= allowed:
         return Binding(sharers=tuple(range(size)))
-    return Binding(sharers=(local_rank,), overlaps=size * len(allowed) > len(launcher_cpus))
+    overlaps = size * len(allowed) > len(launcher_cpus)
+    return Binding(sharers=(local_rank,), overlaps=overlaps, cpus=launcher_cpus)
 
 
 def read_task_masks(env: Env, launcher: str) -> tuple[CpuSet, ...]:
@@ -92,8 +96,27 @@ def read_listed_cpus(env: Env) -> CpuSet:
         return EMPTY
 
 
+class JobNodes(Record):
+    """The nodes of a job: its batch system, the source of their number, and the words that start tasks."""
+
+    system: str
+    source: str
+    count: int
+    start: str
+
+
+def read_job_nodes(env: Env, root: Root, node: str) -> JobNodes | None:
+    """Return the nodes of the job whose script, or shell, this process belongs to, None for a single node."""
+    for system in BATCH_SYSTEMS:
+        is_script = all(env.get(name, value) == value for name, value in system.script)
+        found = system.read_nodes(_Job(env, root, node)) if system.is_in(env) and is_script else None
+        if found and found[1] > 1:
+            return JobNodes(system=system.name, source=found[0], count=found[1], start=system.start)
+    return None
+
+
 Found = tuple[str, int] | None
-"""The name of a variable and the number of CPUs that it says."""
+"""The name of a variable and the number that it says."""
 
 
 class _Job:
@@ -122,6 +145,22 @@ class _Job:
         number = sum(whole_number(word) or 0 for word in own)
         return (variable, number) if number else None
 
+    def read_pairs(self, variable: str) -> list[tuple[str, str]]:
+        """Return the words of a variable in pairs."""
+        words = self.env.get(variable, "").split()
+        return [*zip(words[::2], words[1::2], strict=False)]
+
+    def count_hosts(self, variable: str) -> Found:
+        """Return how many hosts begin the lines of the file that a variable names, or its pairs of words."""
+        return variable, len({words[0] for words in self.read_words(variable) or self.read_pairs(variable)})
+
+    def ask_flux(self) -> Found:
+        """Ask Flux for the number of its nodes: no variable says it."""
+        from ompbind.launchers.taskmap import ask_flux  # noqa: PLC0415 - door: Flux
+
+        number = whole_number(ask_flux(self.env, "getattr", "size").strip())
+        return ("flux getattr size", number) if number else None
+
 
 def _read_sge(job: _Job) -> Found:
     """Read the slots of this machine; NSLOTS counts the slots of all machines."""
@@ -138,9 +177,8 @@ def _read_pbs(job: _Job) -> Found:
 
 def _read_lsf(job: _Job) -> Found:
     """Read the slots of this machine; LSB_DJOB_NUMPROC counts the slots of all machines."""
-    words = job.env.get("LSB_MCPU_HOSTS", "").split()
-    pairs = [*zip(words[::2], words[1::2], strict=False)]
-    return job.count_slots("LSB_MCPU_HOSTS", pairs) or job.read_variable("LSB_DJOB_NUMPROC")
+    slots = job.count_slots("LSB_MCPU_HOSTS", job.read_pairs("LSB_MCPU_HOSTS"))
+    return slots or job.read_variable("LSB_DJOB_NUMPROC")
 
 
 def _read_condor(job: _Job) -> Found:
@@ -156,14 +194,18 @@ def _read_condor(job: _Job) -> Found:
 class BatchSystem(Record):
     """One batch system: its name, the variables that only it sets, and how it says what a job may use.
 
-    `read_count` reads how many CPUs of this machine the job may use. `cpu_list` is the variable that lists
-    these CPUs, where nothing is bound to them; "" for none.
+    `read_count` reads how many CPUs of this machine the job may use, `read_nodes` how many nodes it has.
+    `cpu_list` is the variable that lists these CPUs, where nothing is bound to them; "" for none. `script`
+    are the values of variables in the script of a job that have others in a task. `start` starts tasks.
     """
 
     name: str
     marks: tuple[str, ...]
-    read_count: Callable[[_Job], Found]
+    read_count: Callable[[_Job], Found] = lambda job: None
+    read_nodes: Callable[[_Job], Found] = lambda job: None
     cpu_list: str = ""
+    script: tuple[tuple[str, str], ...] = ()
+    start: str = "mpirun --bind-to none"
 
     def is_in(self, env: Env) -> bool:
         """Return whether an environment is that of a job of this system."""
@@ -172,14 +214,35 @@ class BatchSystem(Record):
 
 BATCH_SYSTEMS = (
     BatchSystem(
-        name="Slurm", marks=("SLURM_JOB_ID",), read_count=lambda job: job.read_variable("SLURM_CPUS_ON_NODE")
+        name="Slurm", marks=("SLURM_JOB_ID",),
+        read_count=lambda job: job.read_variable("SLURM_CPUS_ON_NODE"),
+        read_nodes=lambda job: job.read_variable("SLURM_JOB_NUM_NODES"), start="srun --cpu-bind=none",
     ),
-    BatchSystem(name="SGE", marks=("JOB_ID", "NSLOTS"), read_count=_read_sge),
-    BatchSystem(name="PBS", marks=("PBS_JOBID",), read_count=_read_pbs),
-    BatchSystem(name="LSF", marks=("LSB_JOBID",), read_count=_read_lsf, cpu_list="LSB_BIND_CPU_LIST"),
+    BatchSystem(
+        name="SGE", marks=("JOB_ID", "NSLOTS"), read_count=_read_sge,
+        read_nodes=lambda job: job.read_variable("NHOSTS"),
+    ),
+    BatchSystem(
+        name="PBS", marks=("PBS_JOBID",), read_count=_read_pbs,
+        read_nodes=lambda job: job.count_hosts("PBS_NODEFILE"),
+        script=(("PBS_NODENUM", "0"), ("PBS_TASKNUM", "1")),  # pbsdsh
+    ),
+    BatchSystem(
+        name="LSF", marks=("LSB_JOBID",), read_count=_read_lsf, cpu_list="LSB_BIND_CPU_LIST",
+        read_nodes=lambda job: job.count_hosts("LSB_MCPU_HOSTS"),
+        script=(("LSF_PM_TASKID", ""),),  # blaunch
+    ),
+    # in its parallel universe, the command runs on each node
     BatchSystem(name="HTCondor", marks=("_CONDOR_SLOT",), read_count=_read_condor),
-    BatchSystem(name="OAR", marks=("OAR_NODEFILE",), read_count=lambda job: job.count_lines("OAR_NODEFILE")),
-)
+    BatchSystem(
+        name="OAR", marks=("OAR_NODEFILE",), read_count=lambda job: job.count_lines("OAR_NODEFILE"),
+        read_nodes=lambda job: job.count_hosts("OAR_NODEFILE"),
+    ),
+    BatchSystem(
+        name="Flux", marks=("FLUX_URI",), read_nodes=_Job.ask_flux, script=(("FLUX_JOB_ID", ""),),
+        start="flux run",
+    ),
+)  # fmt: skip
 """All known batch systems."""
 
 

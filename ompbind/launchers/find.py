@@ -70,23 +70,23 @@ def find_launcher(env: Env, ancestors: Iterable[Ancestor] = ()) -> LauncherRank 
     if launcher is None or launcher in scripts:
         return None
     identity = _read_identity(launcher, env)
+    is_assumed = not identity.local_size
+    if is_assumed and launcher.assume_local_size:
+        identity = identity.replace(local_size=launcher.assume_local_size(env))
     starter = find_starter(processes, launcher.daemons)
     word = launcher.name.partition(" or ")[0].replace(" ", "").lower()
     parts = [env[name] for name in launcher.run_id if env.get(name)] or [str(starter or 1)]
-    reasons = {
-        other.name: f"{launcher.name} is the innermost launcher"
-        if other in complete
-        else _explain_missing(other, env)
-        for other in LAUNCHERS
-        if other is not launcher and other.local_rank and (other in complete or other.is_partial(env))
-    }
     return LauncherRank(
         launcher=launcher.name,
         identity=identity,
         run_id="-".join([word, *parts]).replace("/", "_"),
         starter=starter,
-        assumes_local_size=launcher.assumes_local_size,
-        unused=tuple(f"variables of {name} are not used: {why}" for name, why in reasons.items()),
+        assumes_local_size=is_assumed,
+        unused=tuple(
+            f"variables of {other.name} are not used: {launcher.name} is the innermost launcher"
+            for other in complete
+            if other is not launcher
+        ),
     )
 
 
@@ -108,6 +108,14 @@ def find_batch_script(env: Env, ancestors: Iterable[Ancestor] = ()) -> Launcher 
     """
     script = next((launcher for launcher in LAUNCHERS if launcher.is_script(env)), None)
     return script if script and find_launcher(env, ancestors) is None else None
+
+
+def is_task(env: Env, ancestors: Iterable[Ancestor] = ()) -> bool:
+    """Return whether a launcher or ompbind has started this process as a rank, identified or not."""
+    try:
+        return OMPBIND_RANK in env or find_launcher(env, ancestors) is not None
+    except RequestError:
+        return True
 
 
 def find_copies(env: Env, ancestors: Iterable[Ancestor] = ()) -> LauncherRank | None:

@@ -19,12 +19,12 @@ class Launcher(Record):
 
     A rank needs the variables `rank`, `size` and `local_rank`; "" for one that the launcher does not set: its
     ranks cannot be identified. `local_size` is the variable with the number of ranks on this machine, or a
-    function that finds it in the environment (0 if unknown; with `assumes_local_size` it assumes equal
-    numbers on all machines). The values of the variables `run_id` together identify the job. `daemons` are
-    the names of the processes that start ranks. `step` is a variable that only ranks have, if scripts of jobs
-    have `rank` too, and `job_steps` are its values for scripts and shells. `mark` is a variable that only
-    this launcher sets, if users set the others by hand, and if its process can have any name. `example` is
-    (description, command line) for the help.
+    function that finds it in the environment (0 if unknown); `assume_local_size` then assumes a number. The
+    values of the variables `run_id` together identify the job. `daemons` are the names of the processes that
+    start ranks. `step` is a variable that only ranks have, if scripts of jobs have `rank` too, and
+    `job_steps` are its values for scripts and shells. `mark` is a variable that only this launcher sets, if
+    users set the others by hand, and if its process can have any name. `example` is (description, command
+    line) for the help.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Launcher(Record):
     step: str = ""
     job_steps: tuple[str, ...] = ()
     mark: str = ""
-    assumes_local_size: bool = False
+    assume_local_size: Callable[[Env], int] | None = None
     example: tuple[str, str] | None = None
 
     @property
@@ -96,15 +96,19 @@ def _find_flux_size(env: Env) -> int:
     """Return the number of tasks on this node, 0 if unknown.
 
     Flux sets the numbers of all tasks and nodes only, and each node has a task at least. It is asked where
-    these numbers leave several possibilities; if it does not answer, equal numbers are assumed.
+    these numbers leave several possibilities.
     """
     size, nodes = read_number(env, "FLUX_JOB_SIZE"), read_number(env, "FLUX_JOB_NNODES")
-    if nodes not in (1, size):
-        from ompbind.launchers.taskmap import find_node_tasks, read_taskmap  # noqa: PLC0415 - door: Flux
+    if nodes in (1, size):
+        return size if nodes == 1 else 1
+    from ompbind.launchers.taskmap import find_node_tasks, read_taskmap  # noqa: PLC0415 - door: Flux
 
-        tasks = find_node_tasks(read_taskmap(env), read_number(env, "FLUX_TASK_RANK"))
-        if tasks:
-            return len(tasks)
+    return len(find_node_tasks(read_taskmap(env), read_number(env, "FLUX_TASK_RANK")) or ())
+
+
+def _assume_flux_size(env: Env) -> int:
+    """Return the number of tasks on this node if all nodes have as many, 0 if that is not possible."""
+    size, nodes = read_number(env, "FLUX_JOB_SIZE"), read_number(env, "FLUX_JOB_NNODES")
     equal = size // nodes if nodes and size % nodes == 0 else 0
     return equal if equal > read_number(env, "FLUX_TASK_LOCAL_ID") else 0
 
@@ -131,6 +135,9 @@ SLURM = Launcher(
     job_steps=(str(0xFFFFFFFA), str(0xFFFFFFFB)),  # the shell of salloc, the script of sbatch
     example=("Eight Slurm tasks", "srun -n 8 --cpu-bind=none ompbind exec -- ./app"),
 )  # fmt: skip
+
+CPUS_PER_TASK = "SLURM_CPUS_PER_TASK"
+"""The variable with the CPUs that a user has requested for each task: hardware threads without a hint."""
 
 _PRRTE = ("prterun", "prte", "prted")
 
@@ -171,7 +178,7 @@ LAUNCHERS = (
     Launcher(
         name="Flux",
         rank="FLUX_TASK_RANK", size="FLUX_JOB_SIZE",
-        local_rank="FLUX_TASK_LOCAL_ID", local_size=_find_flux_size, assumes_local_size=True,
+        local_rank="FLUX_TASK_LOCAL_ID", local_size=_find_flux_size, assume_local_size=_assume_flux_size,
         run_id=("FLUX_JOB_ID",), daemons=("flux-shell",),
     ),
     SLURM,

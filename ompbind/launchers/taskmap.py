@@ -27,14 +27,19 @@ def find_node_tasks(taskmap: str, task: int) -> CpuSet | None:
 
 def read_taskmap(env: Mapping[str, str]) -> str:
     """Ask Flux for the task map of a job; return "" if it does not answer."""
-    flux = shutil.which("flux", path=env.get("PATH"))
     job = env.get("FLUX_JOB_ID")
-    if flux is None or not job:
+    return ask_flux(env, "job", "taskmap", "--to=raw", job) if job else ""
+
+
+def ask_flux(env: Mapping[str, str], *words: str) -> str:
+    """Return what a command of Flux prints, "" if it fails, or is not there."""
+    flux = shutil.which("flux", path=env.get("PATH"))
+    if flux is None:
         return ""
-    command = [flux, "job", "taskmap", "--to=raw", job]
+    command, no_input = [flux, *words], subprocess.DEVNULL
     try:
         done = subprocess.run(
-            command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIME_LIMIT_S
+            command, env=env, stdin=no_input, capture_output=True, text=True, timeout=TIME_LIMIT_S
         )
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return ""

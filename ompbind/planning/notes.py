@@ -62,10 +62,15 @@ def _list_compat(plan: Plan) -> Iterator[str]:
 # CPUs that are excluded by default have a note of their own: `_list_excluded`.
 
 
-def _list_idle_siblings(plan: Plan) -> Iterator[str]:
+def _list_idle_siblings(plan: Plan) -> Iterator[str | Note]:
     request = plan.request
     idle = plan.machine.table.whole(plan.used) & plan.idle - plan.machine.excluded_by_default
-    if idle and request.smt != "all" and request.mask is None:
+    is_default = not (request.cores or request.threads or request.mask)
+    if idle and is_default and len(plan.compute) < request.requested_cpus:
+        text = f"--cpus-per-task of Slurm counts hardware threads, but ranks leave {named('CPU', idle)} of"
+        text += " their cores idle (--smt all uses all; with 'srun --hint=nomultithread' Slurm counts cores)"
+        yield Note(code="smt", text=text, warning=True)
+    elif idle and request.smt != "all" and request.mask is None:
         yield f"idle hardware threads on cores of ranks: {named('CPU', idle)} (--smt all uses them)"
 
 

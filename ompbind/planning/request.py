@@ -167,7 +167,8 @@ class Request(Record):
     `outside_ranks` have a part of the CPU quota and of the devices, but are not in this plan: a launcher has
     bound them to other CPUs. `local_ranks` are then the local ranks of the ranks in this plan. With
     `has_own_devices`, the launcher has given this rank devices of its own. `job_cpus` is the number of CPUs
-    that a batch system allows, where it binds nothing.
+    that a batch system allows, where it binds nothing. `requested_cpus` are the hardware threads that the
+    user has requested from the launcher for these ranks, 0 if unknown, or with --smt.
 
     `devices` are the kinds of devices that ranks get, `devices_per_rank` how many of each kind (None: an
     equal share). `near` names devices: ranks only get CPUs near them. `visible` are the devices that ranks
@@ -205,6 +206,7 @@ class Request(Record):
     outside_ranks: int = 0
     local_ranks: tuple[int, ...] = ()
     job_cpus: JobCpus | None = None
+    requested_cpus: int = 0
     configuration: Configuration = Configuration()
     devices: tuple[DeviceKind, ...] | Literal["auto"] = ()
     devices_per_rank: int | None = None

@@ -8,8 +8,15 @@ import pytest
 
 from ompbind.commands.environment import RankIdentity
 from ompbind.cpuset import CpuSet
-from ompbind.launchers.allocation import find_binding, read_job_cpus, read_listed_cpus, read_task_masks
+from ompbind.launchers.allocation import (
+    find_binding,
+    read_job_cpus,
+    read_job_nodes,
+    read_listed_cpus,
+    read_task_masks,
+)
 from tests.launchers.environments import make_env
+from tests.live.conftest import write_program
 from tests.machines import DictRoot
 from tests.tables import rows
 
@@ -82,6 +89,32 @@ def test_batch_systems_say_how_many_cpus_here_a_job_may_use(variables, system, v
     found = read_job_cpus({**env, **files}, DictRoot(FILES), "n0.other")
     shown = (found.system, found.variable, str(found.count)) if found else ("", "", "")
     assert shown == (system, variable, number)
+
+
+@pytest.mark.parametrize(("variables", "nodes"), rows("""
+    SLURM_JOB_ID=1 SLURM_JOB_NUM_NODES=2                  | Slurm SLURM_JOB_NUM_NODES 2
+    SLURM_JOB_ID=1 SLURM_JOB_NUM_NODES=1                  |
+    SLURM_JOB_NUM_NODES=2                                 |
+    JOB_ID=7 NSLOTS=14 NHOSTS=2                           | SGE NHOSTS 2
+    PBS_JOBID=1.s PBS_NODEFILE=nodes                      | PBS PBS_NODEFILE 2
+    PBS_JOBID=1.s PBS_NODEFILE=nodes PBS_NODENUM=0 PBS_TASKNUM=1 | PBS PBS_NODEFILE 2
+    PBS_JOBID=1.s PBS_NODEFILE=nodes PBS_NODENUM=1        |
+    PBS_JOBID=1.s PBS_NODEFILE=nodes PBS_NODENUM=0 PBS_TASKNUM=2 |
+    PBS_JOBID=1.s PBS_NODEFILE=missing                    |
+    LSB_JOBID=5 LSB_MCPU_HOSTS='n1 4 n0 2 n1 1'           | LSF LSB_MCPU_HOSTS 2
+    LSB_JOBID=5 LSB_MCPU_HOSTS='n1 4 n0 2' LSF_PM_TASKID=1 |
+    LSB_JOBID=5 LSB_MCPU_HOSTS='n1 4'                     |
+    OAR_NODEFILE=nodes                                    | OAR OAR_NODEFILE 2
+    FLUX_URI=local:///x                                   | Flux flux getattr size 4
+    FLUX_URI=local:///x FLUX_JOB_ID=f1                    |
+"""))  # fmt: skip
+def test_batch_systems_say_how_many_nodes_the_script_of_a_job_has(tmp_path, variables, nodes):
+    """A task that the batch system has started on one of the nodes is none of a script."""
+    write_program(tmp_path / "flux", '[ "$*" = "getattr size" ] && echo 4')
+    env = make_env(variables) | {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    files = {name: f"/{value}" for name, value in env.items() if value in (*FILES, "missing")}
+    found = read_job_nodes({**env, **files}, DictRoot(FILES), "n0")
+    assert (f"{found.system} {found.source} {found.count}" if found else "") == nodes
 
 
 def test_lsf_lists_the_cpus_of_a_job():

@@ -71,6 +71,65 @@ def test_every_rank_gets_cpus_of_its_own_inside_the_allocation(machine, launcher
     assert ("warning: this job may use" in one_line(dones[0].stdout)) == (not are_disjoint)
 
 
+@pytest.mark.parametrize(("command", "machine", "variables", "idle"), rows("""
+    exec           | smt  | CPU_BIND_LIST=0x0003 CPUS_PER_TASK=2 | CPU 1
+    exec           | smt  | CPU_BIND_LIST=0x00FF CPUS_PER_TASK=2 | CPUs 1-7:2
+    exec           | smt  | CPU_BIND_LIST=0x0003                 |
+    exec           | smt  | CPU_BIND_LIST=0x0003 CPUS_PER_TASK=1 |
+    exec           | smt  | CPU_BIND_LIST=0x0005 CPUS_PER_TASK=2 |
+    exec           | flat | CPU_BIND_LIST=0x0003 CPUS_PER_TASK=2 |
+    exec --smt all | smt  | CPU_BIND_LIST=0x0003 CPUS_PER_TASK=2 |
+    exec --smt 1   | smt  | CPU_BIND_LIST=0x0003 CPUS_PER_TASK=2 |
+    exec -c 1      | smt  | CPU_BIND_LIST=0x00FF CPUS_PER_TASK=4 |
+    run -n 4       | smt  | CPUS_PER_TASK=16                     | CPUs 1-15:2
+    run -n 8       | smt  | CPUS_PER_TASK=8                      |
+"""))  # fmt: skip
+def test_a_task_whose_cpus_are_hardware_threads_is_warned_about(command, machine, variables, idle):
+    """`srun -c 2` on a machine with two hardware threads per core is one core, and one thread."""
+    env = make_env(SLURM.format(0, 1 if "0003" in variables else 4, variables), "SLURM_")
+    done = call(*command.split(), "--dry-run", "--topology", MACHINES[machine], "--", "true", **env)
+    assert (done.returncode, "--cpus-per-task" in done.stdout) == (0, bool(idle)), done.stdout
+    assert f"ranks leave {idle} of their cores idle (--smt all" in one_line(done.stdout) or not idle
+
+
+@pytest.mark.parametrize(("variables", "options", "text"), rows("""
+    CPU_BIND_LIST=0x01                |         | CPU 0 for 4 ranks: their threads will compete (request a CPU
+    CPU_BIND_LIST=0x01,0x02           |         | CPUs 0-1 for 4 ranks
+    CPU_BIND_LIST=0x01,0x01,0x06,0x08 |         | (turn off the binding of the launcher
+    CPU_BIND_LIST=0x01                | --share |
+    CPU_BIND_LIST=0x0F                |         |
+"""))  # fmt: skip
+def test_what_is_advised_where_ranks_have_the_same_cpus(variables, options, text):
+    """Without binding, ompbind could divide the CPUs, but not fewer CPUs than ranks."""
+    env = make_env(SLURM.format(0, 4, variables), "SLURM_")
+    words = ("exec", *options.split(), "--dry-run", "--topology", MACHINES["flat"], "--", "true")
+    done = call(*words, **env)
+    assert text in one_line(done.stderr)
+    assert (done.returncode, "warning" in done.stderr) == (0, bool(text))
+    assert call(*words[:1], "--strict", *words[1:], **env).returncode == 125 * bool(text)
+
+
+NODES = "this Slurm job has 2 nodes (SLURM_JOB_NUM_NODES), but 'ompbind run' starts ranks only on this"
+
+
+@pytest.mark.parametrize(("variables", "options", "warned"), rows("""
+    JOB_NUM_NODES=2                                  |    | yes
+    JOB_NUM_NODES=2                                  | -q |
+    JOB_NUM_NODES=1                                  |    |
+    JOB_NUM_NODES=2 PROCID=0 LOCALID=0 NTASKS=2      |    | yes
+    JOB_NUM_NODES=2 PROCID=0 LOCALID=0 NTASKS=2 STEP_ID=4294967290                       |    | yes
+    JOB_NUM_NODES=2 PROCID=1 LOCALID=0 NTASKS=2 STEP_ID=0 STEP_TASKS_PER_NODE=1 NODEID=1 |    |
+    JOB_NUM_NODES=2 PROCID=0 LOCALID=0 NTASKS=1 STEP_ID=0 STEP_TASKS_PER_NODE=1          |    |
+"""))  # fmt: skip
+def test_a_run_in_a_job_of_several_nodes_is_warned_about_unless_it_is_a_task(
+    ompbind, variables, options, warned
+):
+    env = make_env(f"JOB_ID=1 {variables}", "SLURM_")
+    done = ompbind("run", *options.split(), "--", "true", env=env)
+    assert (done.returncode, NODES in one_line(done.stderr)) == (0, bool(warned)), done.stderr
+    assert ompbind("run", "--", "ompbind", "run", "--", "true", env=env).stderr.count("SLURM_JOB_NUM") < 2
+
+
 SHOW = ("sh", "-c", "echo $RANK $OMPBIND_CPUS")
 
 

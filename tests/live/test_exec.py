@@ -8,8 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.launchers.environments import OPEN_MPI_5, make_env
-from tests.live.conftest import OMPBIND, one_line, required, state_of, two_cpus, wait_until
+from tests.launchers.environments import FLUX, OPEN_MPI_5, make_env
+from tests.live.conftest import (
+    OMPBIND,
+    allowed_list,
+    one_line,
+    required,
+    state_of,
+    two_cpus,
+    wait_until,
+)
 from tests.tables import rows
 
 ROOT = Path(__file__).parent.parent.parent
@@ -70,6 +78,7 @@ def test_the_command_replaces_ompbind_and_without_a_launcher_it_is_one_rank(star
     slurm | SLURM_STEP_TASKS_PER_NODE= | -n 1 | Slurm does not set the number of ranks on this machine
     mpi   | OMPI_COMM_WORLD_RANK=x     |      | not a number
     mpi   |                            | -n 3 | -n 3: Open MPI has started 2 ranks on this machine
+    flux  |                            | -n 2 | -n 2: Flux has started 3 ranks on this machine
     none  | RANK=3 WORLD_SIZE=8        |      | but LOCAL_RANK is not set
     none  |  | --topology / | a rank can only run on this machine
     none  |  | --verify     | --verify is an option of run
@@ -81,11 +90,25 @@ def test_the_command_replaces_ompbind_and_without_a_launcher_it_is_one_rank(star
     none  |  | --local-rank 0 --local-size 2 -n 3 | -n 3: the caller has started 2 ranks on this machine
     """))  # fmt: skip
 def test_a_rank_that_cannot_be_identified_does_not_start(ompbind, launcher, changes, options, message):
-    inherited = {"none": {}, "slurm": SLURM, "mpi": OPEN_MPI}[launcher]
+    inherited = {"none": {}, "slurm": SLURM, "mpi": OPEN_MPI, "flux": FLUX}[launcher]
     env = inherited | dict(change.split("=") for change in changes.split())
     done = ompbind("exec", *options.split(), "--", "echo", "started", env=env)
     assert (done.returncode, done.stdout) == (125, "")
     assert message in one_line(done.stderr)
+
+
+@pytest.mark.parametrize("pid", ["1", "{other}", "999999999", "9" * 5000, "-1", "one", ""])
+def test_a_task_prolog_binds_only_the_task_that_waits_for_it(ompbind, start, pid):
+    """The prolog is a descendant of its task; no other process of the user is one."""
+    first, _ = two_cpus()
+    other = start("exec", "--", "sh", "-c", "echo up; exec sleep 300", up=1)
+    env = {**SLURM, "SLURM_LOCALID": "0", "SLURM_TASK_PID": pid.format(other=other.pid)}
+    before = [allowed_list(each) for each in (other.pid, 1)]
+    done = ompbind("exec", "--task-prolog", "-m", f"{first}|{first}", "--share", env=env)
+    text = "is not set" if not pid else "is not the task of this prolog"
+    assert (done.returncode, done.stdout, text in one_line(done.stderr)) == (0, "", True), done.stderr
+    assert len(done.stderr) < 500
+    assert [allowed_list(each) for each in (other.pid, 1)] == before
 
 
 def test_exit_codes(ompbind):
@@ -211,7 +234,7 @@ def test_a_rank_that_the_caller_has_bound_keeps_its_cpus_and_the_same_cpus_are_w
     assert done.stderr.count("already bound by the caller") == 1
     done = ompbind(before=("sh", "-c", "; ".join(line.format(first, rank, 3) for rank in range(3))))
     assert done.returncode == 0
-    assert one_line(done.stderr).count("several ranks to the same CPUs") == 1
+    assert one_line(done.stderr).count("for 3 ranks: their threads will compete (request a CPU") == 1
 
 
 @in_openmpi

@@ -123,6 +123,34 @@ def test_signals_are_forwarded_to_every_rank_and_the_code_after_a_request_to_sto
     assert process.returncode in (40, 41)
 
 
+COUNT_SIGNALS = """
+import signal
+numbers = {signal.SIGRTMIN, signal.SIGRTMIN + 1, signal.SIGTERM}
+signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+print("up", flush=True)
+while (number := signal.sigwaitinfo(numbers).si_signo) != signal.SIGTERM:
+    print(number, flush=True)
+print("SIGTERM", signal.sigtimedwait(numbers, 0.4))
+"""
+"""Counts signals; the kernel queues each SIGRTMIN."""
+
+
+@pytest.mark.parametrize("order", ["foreground supervisor rank", "rank supervisor foreground", "supervisor"])
+def test_a_signal_that_slurm_sends_to_all_processes_of_a_job_is_not_sent_again(start, order):
+    env = {"SLURM_JOB_ID": "1"}
+    process = start("run", "--", sys.executable, "-S", "-c", COUNT_SIGNALS, env=env, up=1)
+    pids = {"foreground": process.pid, "supervisor": supervisor_of(process), "rank": ranks_of(process)[0]}
+    first = signal.SIGRTMIN
+    for name in order.split():
+        os.kill(pids[name], first)
+    os.kill(process.pid, first + 1)  # only the foreground process has it: it is forwarded
+    assert [process.stdout.readline() for _ in range(2)] == [f"{first}\n", f"{first + 1}\n"]
+    for name in order.split():
+        os.kill(pids[name], signal.SIGTERM)
+    assert process.communicate(timeout=20)[0] == "SIGTERM None\n"
+    assert process.returncode == 0
+
+
 @pytest.mark.two_cpus
 def test_stopping_and_continuing_the_run_stops_and_continues_the_ranks(start):
     process = begin(start, process_group=0)

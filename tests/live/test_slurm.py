@@ -4,14 +4,16 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 
 import pytest
 
 from ompbind.cpuset import CpuSet
-from tests.live.conftest import OMPBIND, clean_environment, required, two_cpus
+from tests.live.conftest import OMPBIND, clean_environment, one_line, required, two_cpus, wait_until
 from tests.live.test_exec import REPORT
+from tests.live.test_run import COUNT_SIGNALS
 from tests.slurm import run_batch, start_slurm
 
 pytestmark = pytest.mark.part("slurm")
@@ -103,6 +105,48 @@ def test_only_several_tasks_of_a_step_are_copies(slurm, tmp_path):
     done = run(["srun", "-n", "2", "--cpu-bind=none", "sh", "-c", command], slurm)
     assert " ".join(done.stderr.split()).count("Slurm has started 2 copies of 'ompbind run'") == 1
     assert run_job(tmp_path, command, slurm) == (0, "")
+
+
+def test_ranks_that_share_a_cpu_on_purpose_are_not_told_to_change_the_binding(slurm):
+    """With --overcommit, Slurm gives a job fewer CPUs than tasks."""
+    words = ["srun", "-n", "4", "--overcommit", "--cpu-bind=none", OMPBIND, "exec"]
+    done = run([*words, "--", "true"], slurm)
+    assert "request a CPU for each rank, or confirm with --share" in one_line(done.stderr)
+    done = run([*words, "--share", "--", "true"], slurm)
+    assert (done.returncode, "warning" in done.stderr) == (0, False), done.stderr
+
+
+@pytest.fixture(scope="module")
+def slurm_of_groups(tmp_path_factory):
+    with start_slurm(tmp_path_factory.mktemp("slurm-pgid"), clean_environment(), proctrack="pgid") as env:
+        yield env
+
+
+@pytest.mark.parametrize("launch", ["srun -n 1 -c 2", "sbatch -n 2 --wait -o {out} {job}"])
+@pytest.mark.parametrize("cluster", ["slurm", "slurm_of_groups"])
+def test_a_rank_of_run_gets_each_signal_of_scancel_once(request, tmp_path, cluster, launch):
+    """How Slurm tracks processes decides whether it signals all of them, or only the process of the task."""
+    env, out, job = request.getfixturevalue(cluster), tmp_path / "out", tmp_path / "job.sh"
+    command = [OMPBIND, "run", "-n", "2", "--share", "--", sys.executable, "-S", "-c", COUNT_SIGNALS]
+    job.write_text(f"#!/bin/sh\nexec {shlex.join(command)}\n")
+    out.touch()
+    words = launch.format(out=out, job=job).split() + (command if launch.startswith("srun") else [])
+    with out.open("a") as file, subprocess.Popen(words, env=env, stdout=file, stderr=file) as process:
+
+        def wait_for(line):
+            wait_until(lambda: out.read_text().count(f"{line}\n") >= 2, f"both ranks print {line}")
+
+        wait_for("up")
+        words = ["squeue", "-h", "-o", "%i", *["-s"][: launch.startswith("srun")]]
+        target = run(words, env).stdout.split()[0]
+        for number in (signal.SIGRTMIN, signal.SIGRTMIN + 1):
+            run(["scancel", "--full", "-s", str(int(number)), target], env)
+            wait_for(int(number))
+        run(["scancel", "--full", "-s", "TERM", target], env)
+        process.wait(30)
+    lines = [line for line in out.read_text().splitlines() if re.fullmatch(r"\d+|SIGTERM .*", line)]
+    expected = [int(signal.SIGRTMIN), signal.SIGRTMIN + 1, "SIGTERM None"]
+    assert sorted(lines) == sorted(map(str, expected * 2)), out.read_text()
 
 
 SHOW_TASK = """\
