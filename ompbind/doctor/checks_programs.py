@@ -12,7 +12,8 @@ from ompbind.doctor.facts import CommandFacts, HostFacts, HostIssue, error, note
 from ompbind.machine.model import Level
 from ompbind.openmp.runtimes import OmpRuntime, find_aborting_pair
 from ompbind.openmp.variables import MASK_COUNTS
-from ompbind.planning.notes import find_effects, render_fewer_cpus
+from ompbind.planning.notes import render_fewer_cpus
+from ompbind.planning.wrapper_notes import find_effects
 from ompbind.programs import libraries
 from ompbind.programs.libraries import DetectedLibrary, DetectionMethod, LibraryRole
 

@@ -415,7 +415,7 @@ def find_throttled(measured: Iterable[tuple[RankProcesses, Throttling]]) -> Iter
     for throttled in by_cgroup.values():
         groups = [group for group, _ in throttled]
         text = f"the CPU quota of the cgroup throttled {_name_groups(groups)} in {throttled[0][1]}"
-        text += ": use fewer ranks or threads, or raise the quota"
+        text += ": use fewer ranks, threads or CPUs, or raise the quota"
         threads = sum(group.verdict.threads for group in groups)
         yield ThreadIssue(code="throttled", severity=Severity.WARNING, threads=threads, text=text)
 

@@ -141,7 +141,7 @@ def render_throttling(outcome: Outcome, plan: Plan, width: int = WIDTH) -> str:
     if quota is None or throttling is None or not throttling.throttled_periods:
         return ""
     text = f"the CPU quota of {count(quota, 'CPU')} throttled this cgroup in {throttling}"
-    return render_paragraph("ompbind", f"{text}: use fewer ranks or threads, or raise the quota", width)
+    return render_paragraph("ompbind", f"{text}: use fewer ranks, threads or CPUs, or raise the quota", width)
 
 
 def render_usage_table(outcome: Outcome, plan: Plan, width: int = WIDTH) -> str:

@@ -59,14 +59,17 @@ def test_warnings_name_the_quota(quota, options, expected):
     (1, 4.5, {"ranks": 2}, "-c 2", ""), (1, 4.5, {"ranks": 2, "cores": 2}, "", "0-1,4-5"),
     (2, 4.5, {"outside_ranks": 1}, "--smt 1 -c 2", ""), (1, 0.5, {"strategy": "compact"}, "-c 1", ""),
     (1, 4.5, {"ranks": 2, "mask": parse_mask("0-3|4-7")}, "a smaller mask", ""),
-    (1, 4.5, {"cores": 2, "mask": parse_mask("2-7")}, "", ""),
-    (1, 4.5, {"cores": 2, "sharing": Sharing.AVOID}, "", ""), (1, None, {"cores": 2}, "", ""),
+    (1, 4.5, {"cores": 2, "mask": parse_mask("2-7")}, "", ""), (1, None, {"cores": 2}, "", ""),
+    (1, 4.5, {"cores": 2, "sharing": Sharing.AVOID}, "", ""), (1, 4.5, {"reserve": 2}, "-c 4", ""),
+    (1, 4.5, {"bind": Bind.THREAD}, "-c 4", "1-3"), (1, 1.5, {"bind": Bind.THREAD}, "-c 1", ""),
+    (1, 4.5, {"bind": Bind.EXACT}, "-c 4", "0-3"), (1, 4.5, {"bind": Bind.NONE}, "-c 4", ""),
+    (2, 4.5, {"ranks": 2, "service_cores": 1}, "--smt 1 -c 2", ""),
 ])  # fmt: skip
 def test_pools_that_count_cpus_need_as_few_as_the_quota_has(smt, quota, options, fewer, used):
     plan = make_plan(make_machine(EIGHT.replace(smt=smt), quota=quota), Request(**options))
     texts = {note.code: note.text for note in plan.notes}
     assert texts.get("quota", "").partition("have more (")[2].removesuffix(" gives fewer CPUs)") == fewer
-    assert texts.get("quota-cpus", "").startswith(f"ranks use CPUs {used};") == bool(used)
+    assert texts.get("quota-cpus", "").startswith(f"threads run on CPUs {used};") == bool(used)
 
 
 @pytest.mark.parametrize(("options", "threads"), [

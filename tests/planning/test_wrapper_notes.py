@@ -5,9 +5,9 @@ import pytest
 from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError
 from ompbind.masks.mask import parse_mask
-from ompbind.planning.notes import WRAPPER, WRAPPER_THREADS
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request
+from ompbind.planning.wrapper_notes import WRAPPER, WRAPPER_THREADS
 from ompbind.programs.command import Workload
 from ompbind.programs.wrappers import Launch, Wrapper
 from tests.machines import Shape, make_machine

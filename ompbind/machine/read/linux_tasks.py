@@ -17,6 +17,7 @@ from ompbind.procfs.parsers import status_value
 from ompbind.text import whole_number
 
 _EXEMPT = {21, 24}  # CAP_SYS_ADMIN, CAP_SYS_RESOURCE: RLIMIT_NPROC does not limit processes that have one
+_ALL_USERS = "4294967295"  # another user namespace has fewer users, and even its root is limited
 _MANY = 1 << 14  # with so many tasks left, no process is read to count the tasks of the user
 
 
@@ -42,7 +43,9 @@ def _list_limits(root: Root) -> Iterator[TaskLimit]:
     words = next((line.split() for line in lines if line.startswith("Max processes")), [])
     most = whole_number("".join(words[2:3]))  # the soft limit; "unlimited" is no number
     capabilities = parse_set(status_value(status, "CapEff"), CpuSet.from_mask) or ()
-    if most is None or user in ("", "0") or _EXEMPT.intersection(capabilities):
+    is_exempt = user == "0" or bool(_EXEMPT.intersection(capabilities))
+    has_all_users = (root.read("proc/self/uid_map") or _ALL_USERS).split()[-1:] == [_ALL_USERS]
+    if most is None or not user or (is_exempt and has_all_users):
         return
     if most - tasks < _MANY:
         pids = (name for name in root.names("proc") if whole_number(name))

@@ -193,6 +193,12 @@ USER = "status = Name: x;Uid:\t7 0 0 0;CapEff: 0000000000000000;Threads: 3"
     proc/self/limits = Max processes 20 20 processes
     proc/self/status = Uid: 0 7 7 7;CapEff: 0000000000000000
 
+    'ulimit -u' (RLIMIT_NPROC) of user 0 leaves 17 of 20 processes and threads # root of a user namespace
+    proc/self/limits = Max processes 20 20 processes
+    proc/self/uid_map =          0      65534          1
+    proc/self/status = Uid: 0 0 0 0;CapEff: 000001ffffffffff
+    proc/80/status = Uid: 0 0 0 0;Threads: 3
+
     None
     proc/self/limits = Max processes unlimited unlimited processes
     proc/self/{USER}

@@ -1,0 +1,94 @@
+"""Notes on programs in the command that undo what a plan does for a rank.
+
+A wrapper (`taskset`, `env`) runs after ompbind has bound the rank and set its variables, so it has the last
+word. Wrappers that change nothing of a plan get no note.
+"""
+
+from collections.abc import Iterator
+
+from ompbind.cpuset import count, union
+from ompbind.openmp.binding import Bind
+from ompbind.planning.plan import Note, Placement, Plan
+from ompbind.programs.command import Workload
+from ompbind.programs.wrappers import Launch, Wrapper
+from ompbind.record import Record
+from ompbind.text import whole_number
+
+WRAPPER, WRAPPER_THREADS = "wrapper", "wrapper-threads"
+"""The codes of notes: a wrapper undoes the binding, or only changes how many threads share the CPUs."""
+
+
+class WrapperEffect(Record):
+    """What a wrapper undoes: the part of the command, what that part does, and what works instead."""
+
+    words: str
+    effect: str
+    remedy: str
+    code: str = WRAPPER
+
+
+def explain_wrappers(plan: Plan) -> Iterator[Note]:
+    """Yield a warning for each effect of a wrapper on a plan."""
+    for found in find_effects(plan.request.workload or Workload(), plan):
+        yield Note(code=found.code, text=f"{found.words} {found.effect} ({found.remedy})", warning=True)
+
+
+def find_effects(workload: Workload, plan: Plan | None = None) -> Iterator[WrapperEffect]:
+    """Yield what the wrappers of a command undo of a plan; without a plan, what they may undo of any plan."""
+    leaves_unbound = False  # a plan that binds nothing: another program is to bind the ranks
+    if plan:
+        request = plan.request
+        gets_all = request.mask is None and request.strategy == "all" and request.bind is Bind.NONE
+        leaves_unbound = request.is_unbound or gets_all
+    for wrapper in workload.wrappers:
+        if not leaves_unbound:
+            yield from _find_affinity(wrapper, plan)
+            if wrapper.launch:
+                yield from _find_processes(wrapper.launch, plan)
+        if wrapper.clears:
+            effect = "removes all variables that ompbind sets, also OMP_NUM_THREADS, OMP_PLACES and RANK"
+            remedy = "use 'env -u NAME' for each variable to remove"
+            yield WrapperEffect(words="env -i", effect=effect, remedy=remedy)
+
+
+def _find_affinity(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffect]:
+    cpus, placements = wrapper.cpus, plan.placements if plan else ()
+    if plan and wrapper.nodes is not None:  # its CPUs are known if all its nodes are
+        nodes = [node for node in plan.machine.nodes if node.number in wrapper.nodes]
+        cpus = union(node.cpus for node in nodes) if len(nodes) == len(wrapper.nodes) else None
+    if wrapper.rebinds and not (plan and all(cpus == placement.cpuset for placement in placements)):
+        effect = "replaces the affinity mask of its rank"
+        remedy = wrapper.remedy or "remove it, and select CPUs with --mask"
+        yield WrapperEffect(words=wrapper.text, effect=effect, remedy=remedy)
+    if wrapper.sets_memory and any(placement.memory for placement in placements):
+        effect = "replaces the memory policy of its rank"
+        yield WrapperEffect(words=wrapper.text, effect=effect, remedy="remove it, or omit --memory")
+
+
+def _find_processes(launch: Launch, plan: Plan | None) -> Iterator[WrapperEffect]:
+    remedy = f"use '{launch.instead}' instead"
+    if not launch.workers:
+        name = launch.text.split()[0]
+        effect = f"starts processes, and may bind them by rules of its own; the plan binds only {name}"
+        yield WrapperEffect(words=launch.text, effect=effect, remedy=remedy)
+    elif not (plan and all(_fit(launch, placement) for placement in plan.placements)):
+        effect = f"starts several processes ({launch.workers}), which share the CPUs of one rank"
+        if launch.jobs:
+            effect = f"starts up to {launch.workers} commands at a time, "
+            effect += "more than the rank has threads" if plan else "also if a rank has fewer threads"
+            remedy = f"use '--fill -- {launch.instead} ...'"
+        elif not launch.instead:
+            most = max(placement.process_threads for placement in plan.placements) if plan else 0
+            effect += f", each with {count(most, 'thread') if most else 'as many threads as the rank has'}"
+            is_number = whole_number(launch.workers) is not None
+            remedy = f"add {f'--processes-per-rank {launch.workers}' if is_number else '-t 1'}"
+        yield WrapperEffect(words=launch.text, effect=effect, remedy=remedy, code=WRAPPER_THREADS)
+
+
+def _fit(launch: Launch, placement: Placement) -> bool:
+    workers, threads = whole_number(launch.workers), placement.process_threads
+    if launch.jobs:
+        return (workers or 0) <= placement.threads
+    if not launch.instead and threads == 1:
+        return True
+    return workers is not None and workers * threads <= len(placement.cpus)
