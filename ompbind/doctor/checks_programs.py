@@ -143,6 +143,7 @@ _PYTHON_FOLLOWS = (3, 13)  # the first that reads PYTHON_CPU_COUNT, and whose po
 _TORCH_FOLLOWS = (2, 14)  # the first whose inter-op thread pools follow the affinity mask
 
 _TOO_MANY = "every rank starts as many, so ranks together have more threads than the machine has CPUs"
+_IF_COUNTED = f"if a pool uses this count, {_TOO_MANY}"
 _UNEVEN = "ranks with fewer CPUs share them, ranks with more CPUs do not use all"
 _FILL = "in the command, with --fill"
 
@@ -183,15 +184,15 @@ POOLS: tuple[tuple[str, tuple[str, ...], str, str, str, str], ...] = (
      " versions that start llama-server read LLAMA_ARG_THREADS, which ranks get",
      "'PARAMETER num_thread N' in the Modelfile, or options.num_thread in requests, with the value of"
      " OMPBIND_NUM_THREADS", _TOO_MANY, "https://github.com/ollama/ollama/issues/17916"),
-    ("R", ("R", "Rscript"), "parallel::detectCores() counts {online}",
-     "makeCluster(N) or mclapply(mc.cores = N), and --processes-per-rank N", _TOO_MANY,
+    ("R", ("R", "Rscript"), "parallel::detectCores() counts {online}; ranks get variables for its BLAS",
+     "makeCluster(N) or mclapply(mc.cores = N), and --processes-per-rank N", _IF_COUNTED,
      "https://stat.ethz.ch/R-manual/R-devel/library/parallel/html/detectCores.html"),
     ("data.table of R", ("R", "Rscript"), "it uses half of the CPUs of the rank",
      "--env R_DATATABLE_NUM_THREADS={threads}", "the other CPUs of the rank stay idle",
      "https://rdatatable.gitlab.io/data.table/reference/openmp-utils.html"),
     ("Node.js", ("node", "nodejs"),
-     "os.cpus() lists {online}; the program sets the numbers of cluster processes and worker_threads",
-     "let the program use os.availableParallelism() (version 18.14 and later)", _TOO_MANY,
+     "os.cpus() lists {online}, often for cluster and worker_threads; ranks get UV_THREADPOOL_SIZE",
+     "let the program use os.availableParallelism() (version 18.14 and later)", _IF_COUNTED,
      "https://nodejs.org/api/os.html#osavailableparallelism"),
     ("GROMACS", ("gmx", "gmx_d", "mdrun"), "without -nt and -ntmpi, mdrun starts threads for {online}",
      f"-nt {{threads}} {_FILL}", _TOO_MANY,
@@ -287,11 +288,12 @@ def _find_others(host: HostFacts) -> Iterator[HostIssue]:
             if variable in MASK_COUNTS:
                 limit = f"its threads follow {variable}, or without it the affinity mask"
             yield ok(kind.label, f"of {origin}: {limit}")
-    is_tbb = any(kind.name == "tbb" for kind in origins)
-    if host.command and host.command.cpp and not is_tbb:
+    is_known = any(work.program.rpartition("/")[2] in names for _, names, *_ in POOLS)
+    is_known |= any(kind.name == "tbb" for kind in origins)
+    if host.command and host.command.cpp and not is_known:
         found = f"std::thread::hardware_concurrency() counts {_count_online(host)}"
         remedy = "let the program count the CPUs of sched_getaffinity()"
-        yield note("C++", found, f"if a thread pool uses this count, {_TOO_MANY}", remedy)
+        yield note("C++", found, _IF_COUNTED, remedy)
 
 
 def _count_cores(host: HostFacts) -> str:
