@@ -169,10 +169,10 @@ TABLE = [
         ("zstd", "each core of the machine (8)"), ("pigz", "counts all 8 online CPUs"),
         ("nginx", "'worker_cpu_affinity auto' binds the first to CPU 0"), ("memcached", "starts 4 worker"),
         ("whisper-cli", "up to 4 threads, also on fewer"), ("ollama", "of the machine (8), and ignores"),
-        ("Rscript", "detectCores() counts all 8 online CPUs"), ("node", "os.cpus() lists all 8 online CPUs, often"),
+        ("Rscript", "detectCores() counts all 8 online CPUs"), ("node", "os.cpus() lists all 8 online CPUs"),
         ("gmx", "mdrun starts threads for all 8 online CPUs"),
     )),
-    ("pools", OK, "ranks get JULIA_NUM_THREADS", command(program="/usr/bin/julia", cpp=True)),
+    ("pools", OK, "ranks get JULIA_NUM_THREADS", command(program="/bin/julia", cpp=True)),
     ("pools", OK, "each is bound to a core of it", package("openvino")),
     ("pools", NOTE, "each is bound to a core of it", package("openvino", machine=PLAIN.replace(quota=2.0))),
     *(("pools", severity, "the CPU quota, rounded up", command(program="java", machine=machine))
