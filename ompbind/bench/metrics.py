@@ -139,9 +139,7 @@ def _read_blocks(path: str) -> Iterator[str]:
     except FileNotFoundError:
         return
     with closing(reader):
-        while lines := reader.read_lines():
-            yield lines
-        yield reader.incomplete
+        yield from reader.read_new()
 
 
 def _parse_number(match: re.Match[str]) -> float:

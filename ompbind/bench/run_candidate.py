@@ -18,8 +18,9 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import NoReturn
 
@@ -29,7 +30,7 @@ from ompbind.bench.metrics import read_values, render_last_lines
 from ompbind.bench.records import Candidate, Metric, Run, Status, Verification
 from ompbind.commands.environment import RunSpec
 from ompbind.commands.rank_command import RankCommand
-from ompbind.errors import LaunchError, OmpbindError
+from ompbind.errors import LaunchError, MeasurementError, OmpbindError
 from ompbind.execution.orphans import exit_with_parent, signal_process
 from ompbind.execution.outcome import Outcome, find_decisive, render_exit_status
 from ompbind.execution.output.log_files import make_log_name
@@ -38,7 +39,7 @@ from ompbind.execution.readiness import check_commands
 from ompbind.execution.run_options import ONE_GROUP, Output, RankGroup, Reporter, RunOptions
 from ompbind.execution.safe_files import OpenDirectory, is_kept
 from ompbind.execution.shutdown import REPEAT_S
-from ompbind.execution.spawn import find_starts, make_limit_error
+from ompbind.execution.spawn import find_starts, fork_child, make_limit_error
 from ompbind.execution.supervisor import supervise
 from ompbind.inspection.diagnosis import expect_ranks
 from ompbind.inspection.verdict import VerificationResult
@@ -249,9 +250,37 @@ def _measure(
             return outcome, ()
         if not settings.metrics[0].pattern:  # the wall time
             return outcome, (max(rank_exit.usage.wall_s for rank_exit in find_decisive(outcome)),)
-        return outcome, read_values(settings.metrics, directory, start.log_names)
+        return outcome, call_apart(partial(read_values, settings.metrics, directory, start.log_names))
     except OmpbindError as error:
         return outcome.replace(error=error), ()
+
+
+def call_apart(read: Callable[[], tuple[float, ...]]) -> tuple[float, ...]:
+    """Call a function in a forked process, which a signal to this process ends: `re.search` handles none.
+
+    Raises the error that the function raises, and MeasurementError if the process was killed.
+    """
+
+    def act() -> bytes:
+        try:
+            return pickle.dumps(read())
+        except Exception as error:  # noqa: BLE001 - the caller raises it
+            return pickle.dumps(error)
+
+    with delay_interrupts() as signal_mask:
+        pid, pipe = fork_child(act)
+        try:
+            with SignalMask(signal.SIG_SETMASK, signal_mask):
+                select.select((pipe,), (), ())
+            result = os.read(pipe, 1 << 16)
+        finally:
+            os.close(pipe)
+            signal_process(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    found = pickle.loads(result) if result else MeasurementError("the process that reads output was killed")
+    if isinstance(found, Exception):
+        raise found
+    return tuple(found)
 
 
 def add_outcome(run: Run, outcome: Outcome, timeout_s: float | None) -> Run:

@@ -1,52 +1,46 @@
 """The order in which the groups of a run start: a group waits until another group is ready.
 
-When all ranks of a group run, a forked process, the *check*, looks at them until all are ready. Its result
-is in a pipe. So the supervisor itself waits for nothing: it forwards signals and reaps ranks meanwhile.
-It kills a check that outlasts its time limit, as one may that waits for a name server.
+When all ranks of a group run, a forked process, the *check*, looks at them until all are ready. So the
+supervisor itself waits for nothing: it forwards signals and reaps ranks meanwhile. At the time limit it kills
+the check, which may wait for a name server, or search with a slow regular expression.
 """
 
-import os
-import signal
-import time
-from collections.abc import Collection
-from contextlib import suppress
-from functools import partial
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Protocol
 
-from ompbind.errors import LaunchError, OmpbindError
-from ompbind.execution.orphans import Owner, signal_process
-from ompbind.execution.output.log_files import ERR, OUT, make_log_name
+from ompbind.errors import LaunchError
+from ompbind.execution.orphans import Owner
 from ompbind.execution.run_options import RunOptions
-from ompbind.execution.spawn import StartCommands, fork_child
-from ompbind.text import clean_line
+from ompbind.execution.spawn import StartCommands
 
-_POLL_S = 0.05  # seconds between two checks of ranks that are not ready
 
-_KILL_AFTER_S = 1.0
-"""Seconds after its time limit when a check is killed, which could not report the end of its time."""
+class Answer(Protocol):
+    """What a check has found: why its group is not ready, "" once it is."""
 
-_READY = b"ready"
-_RESULT_BYTES = 4096
+    text: str
 
 
 class Check:
     """The running check of a group, a child of the supervisor that leads a process group.
 
-    `pidfd` is -1 if only SIGCHLD reports its exit. At `kill_at`, on the monotonic clock, it is overdue.
+    `expires_at` is its time limit: of the monotonic clock, or the seconds left while the run is paused.
+    `pidfd` is -1 if only SIGCHLD reports its exit.
     """
 
     owner: Owner = (-2, 0)  # of no rank
 
-    def __init__(self, group: str, pid: int, pipe: int, kill_at: float) -> None:
+    def __init__(self, group: str, answer: Answer, expires_at: float, kill: Callable[[], None]) -> None:
         self.group = group
-        self.pid = pid
+        self.answer = answer
+        self.expires_at = expires_at
+        self.has_expired = False
+        self.kill = kill
         self.pidfd = -1
-        self.kill_at = kill_at
-        self.pipe = pipe
 
-    def kill(self) -> None:
-        """Kill the check and the commands that it has started."""
-        signal_process(-self.pid, signal.SIGKILL)
+    def expire(self) -> None:
+        """Kill the check and the commands that it has started, at its time limit."""
+        self.has_expired = True
+        self.kill()
 
 
 class Groups:
@@ -88,63 +82,15 @@ class Groups:
     def finish_check(self, check: Check) -> LaunchError | None:
         """Note the result of a check that has exited: the group is ready, or the error that is returned."""
         self.awaited.discard(check.group)
-        os.set_blocking(check.pipe, False)  # a process that it has started may have the other end
-        result = b""
-        with suppress(BlockingIOError):
-            result = os.read(check.pipe, _RESULT_BYTES)
-        os.close(check.pipe)
-        if result == _READY:
+        if not check.answer.text:
             self._ready.add(check.group)
             return None
-        message = result.decode(errors="replace") or "the process that checks it was killed"
-        return LaunchError(f"group {check.group} is not ready: {message}")
+        limit_s = self._options.groups[check.group].ready_timeout_s
+        limit = f" (--ready-timeout {limit_s:g})" if check.has_expired else ""
+        return LaunchError(f"group {check.group} is not ready: {check.answer.text}{limit}")
 
     def cancel(self) -> list[int]:
         """Start no more groups; returns the ranks that were pending."""
         cancelled = [rank for ranks in self.pending.values() for rank in ranks]
         self.pending = {}
         return cancelled
-
-    def fork_check(self, group: str, signal_mask: frozenset[int]) -> Check:
-        """Fork the check of a group; `signal_mask` is the mask of a command. Raises OSError."""
-        pid, pipe = fork_child(partial(self._check, group, signal_mask))
-        limit_s = self._options.groups[group].ready_timeout_s + _KILL_AFTER_S
-        return Check(group, pid, pipe, time.monotonic() + limit_s)
-
-    def _check(self, group: str, signal_mask: Collection[int]) -> bytes:
-        signal.set_wakeup_fd(-1)
-        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE}:
-            if callable(signal.getsignal(number)):
-                signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
-        try:
-            self._wait_until_ready(group)
-            return _READY
-        except OmpbindError as error:
-            return error.message.encode()[:_RESULT_BYTES]
-        except Exception as error:  # noqa: BLE001 - the supervisor reports it
-            return f"{type(error).__name__}: {error}".encode()[:_RESULT_BYTES]
-
-    def _wait_until_ready(self, group: str) -> None:
-        """Wait until all ranks of a group are ready; raises LaunchError that says why they are not."""
-        from ompbind.execution.readiness import make_check  # noqa: PLC0415 - door: --ready
-
-        why, limit_s = "", self._options.groups[group].ready_timeout_s
-
-        def stop(number: int, frame: object) -> NoReturn:
-            raise LaunchError(f"{why} (--ready-timeout {limit_s:g})")  # no check handles this error
-
-        signal.signal(signal.SIGALRM, stop)
-        signal.setitimer(signal.ITIMER_REAL, max(0.001, limit_s))
-        directory = self._options.output.directory if self._options.output else None
-        for rank in sorted(self.ranks[group]):
-            command, _ = self._starts[rank]
-            name = make_log_name(command.label or str(rank))
-            paths = [os.path.join(directory, f"{name}.{kind}") for kind in (OUT, ERR)] if directory else []
-            check = make_check(
-                command.ready, command.name, paths, env=command.env, directory=command.directory
-            )
-            why = f"{clean_line(command.ready)} of {command.name}: no answer"
-            while why := check():
-                time.sleep(_POLL_S)
-        signal.setitimer(signal.ITIMER_REAL, 0)

@@ -20,15 +20,18 @@ NOW = 0.0
 
 
 class Loop:
-    """The descriptors and deadlines of a run; deadlines are seconds of the monotonic clock.
+    """The descriptors and deadlines of a run; deadlines are seconds of the clock `now`, the monotonic one.
 
     Raises LaunchError on systems without epoll, and OSError for too many open files.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, epoll: "select.epoll | None" = None, now: Callable[[], float] = time.monotonic
+    ) -> None:
         if not hasattr(select, "epoll"):
             raise LaunchError("only Linux can supervise ranks", hint="use 'ompbind exec' for one rank")
-        self._epoll = select.epoll()
+        self._epoll = epoll or select.epoll()
+        self.now = now
         self._readers: dict[int, Callable[[], object]] = {}
         self._deadlines: dict[Callable[[], object], float] = {}
 
@@ -52,12 +55,12 @@ class Loop:
     def turn(self, limit_s: float = LONGEST_SLEEP_S) -> None:
         """Sleep until a descriptor is readable or a deadline is over, and call the functions of both."""
         if self._deadlines:
-            left_s = min(self._deadlines.values()) - time.monotonic()
+            left_s = min(self._deadlines.values()) - self.now()
             limit_s = min(limit_s, max(0.0, left_s))
         for file, _ in self._epoll.poll(limit_s):
             if handle := self._readers.get(file):  # None if another function has closed it in this turn
                 handle()
-        now = time.monotonic()
+        now = self.now()
         for handle in sorted(self._deadlines, key=self._deadlines.__getitem__):
             if self._deadlines.get(handle, now + 1) <= now:
                 del self._deadlines[handle]

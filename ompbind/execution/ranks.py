@@ -7,13 +7,15 @@ import os
 import resource
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ompbind.commands.rank_command import make_attempt
 from ompbind.cpuset import named
 from ompbind.errors import LaunchError
-from ompbind.execution.groups import Check, Groups
+from ompbind.execution.groups import Answer, Check, Groups
 from ompbind.execution.job_control import Terminal
 from ompbind.execution.loop import Loop
 from ompbind.execution.orphans import REAPED_AT_ONCE, OrphanTracker, Owner, signal_parent, signal_rank
@@ -52,6 +54,24 @@ class RankChild:
         self.pidfd = -1
 
 
+def _fork_check(*args: Any) -> tuple[int, Answer]:
+    from ompbind.execution.readiness import fork_check  # noqa: PLC0415 - door: --ready
+
+    return fork_check(*args)
+
+
+class Processes(NamedTuple):
+    """How a run starts, signals and reaps its children; in a test these may be no processes."""
+
+    spawn: Callable[..., int] = spawn
+    fork_check: Callable[..., tuple[int, Answer]] = _fork_check
+    open_pidfd: Callable[[int], int] = lambda pid: os.pidfd_open(pid)  # some systems have none
+    wait: Callable[[int], tuple[int, int, resource.struct_rusage]] = lambda pid: os.wait4(
+        pid, os.WNOHANG | os.WUNTRACED
+    )
+    signal: Callable[[int, int], None] = signal_rank
+
+
 class Run:
     """The parts of one run; no part is replaced while the run lasts.
 
@@ -68,14 +88,16 @@ class Run:
     """
 
     def __init__(
-        self, starts: StartCommands, options: RunOptions, foreground: Foreground, reporter: Reporter
-    ) -> None:
+        self, starts: StartCommands, options: RunOptions, foreground: Foreground, reporter: Reporter,
+        loop: Loop | None = None, processes: Processes | None = None,
+    ) -> None:  # fmt: skip
         ranks = tuple(starts)
         self.starts = starts
         self.options = options
         self.foreground = foreground
         self.reporter = reporter
-        self.loop = Loop()
+        self.loop = loop or Loop()
+        self.processes = processes or Processes()
         self.children: dict[int, RankChild | Check] = {}
         self.groups = Groups(starts, options)
         self.waiting: list[int] = []
@@ -113,6 +135,11 @@ class Run:
         return {pid: child for pid, child in self.children.items() if isinstance(child, RankChild)}
 
     @property
+    def checks(self) -> list[Check]:
+        """The running checks of groups."""
+        return [child for child in self.children.values() if isinstance(child, Check)]
+
+    @property
     def has_unfinished(self) -> bool:
         """Return whether ranks run, or wait for their first start or for a restart."""
         is_running = any(isinstance(child, RankChild) for child in self.children.values())
@@ -134,11 +161,7 @@ class Run:
             return False
         if not self.waiting:
             for group in self.groups.take_unchecked():
-                check = self.groups.fork_check(group, self.foreground.signal_mask)
-                self._add_child(check.pid, check)
-                self.loop.call_at(check.kill_at, check.kill)
-                for rank_exit in tuple(self.exits):
-                    self._stop_if_unready(rank_exit.rank)
+                self._start_check(group)
             self.waiting += self.groups.take_due()
         if self.waiting:
             self._start(self.waiting.pop(0))
@@ -150,12 +173,32 @@ class Run:
         self.loop.call_at(self.restarts.next_at, self._wake_up)
         return False
 
+    def _start_check(self, group: str) -> None:
+        self.leave_rank_cpus()
+        commands = [self.starts[rank][0] for rank in sorted(self.groups.ranks[group])]
+        pid, answer = self.processes.fork_check(commands, self.output, self.foreground.signal_mask)
+        expires_at = self.loop.now() + self.options.groups[group].ready_timeout_s
+        check = Check(group, answer, expires_at, partial(self.processes.signal, pid, signal.SIGKILL))
+        self.loop.call_at(expires_at, check.expire)
+        self._add_child(pid, check)
+        for rank_exit in tuple(self.exits):
+            self._stop_if_unready(rank_exit.rank)
+
+    def set_paused(self, paused: bool) -> None:
+        """Pause or continue the run: no rank starts during a pause, and the time of checks stands still."""
+        if paused == self.is_paused:
+            return
+        self.is_paused = paused
+        for check in self.checks:
+            check.expires_at += -self.loop.now() if paused else self.loop.now()
+            self.loop.call_at(None if paused else check.expires_at, check.expire)
+
     def _wake_up(self) -> None:
         """End the sleep of the loop, as a rank may start again."""
 
     def _find_restart(self) -> RankExit | None:
         """Return the last exit of a rank that starts again now: its wait is over, nothing of it is left."""
-        due = self.restarts.take_due(time.monotonic())
+        due = self.restarts.take_due(self.loop.now())
         if due and not self.orphans.any_left:  # else they were just looked for
             self.stop_orphans()  # the check after the exit may have missed some
         for rank in due:
@@ -175,10 +218,10 @@ class Run:
         try:
             out, err = self.output.open_streams(rank, heading)
             files = (-1 if rank == self.input_rank and not last else self.empty_input, out, err)
-            started_at = time.monotonic()
+            started_at = self.loop.now()
             try:
                 with self.limit:
-                    pid = spawn(command, path, self.foreground, files, self._find_terminal())
+                    pid = self.processes.spawn(command, path, self.foreground, files, self._find_terminal())
             finally:
                 self.output.close_streams(out, err)
         except LaunchError as error:
@@ -190,7 +233,7 @@ class Run:
             self.exits.remove(last)
             self.restarts.note_start(last)
             if self.sampler:
-                self.sampler.begin_again(time.monotonic(), rank)
+                self.sampler.begin_again(self.loop.now(), rank)
             if self.options.publish_restarts:
                 self.options.publish_restarts(self.restarts.count)
 
@@ -210,7 +253,7 @@ class Run:
     def _add_child(self, pid: int, child: RankChild | Check) -> None:
         self.children[pid] = child
         try:
-            child.pidfd = os.pidfd_open(pid)
+            child.pidfd = self.processes.open_pidfd(pid)
         except (OSError, AttributeError):
             return  # SIGCHLD reports its exit too, but not which of several ranks exited first
 
@@ -235,7 +278,7 @@ class Run:
         A child that is not in the table is an orphan: only its zombie is removed.
         """
         try:
-            found, status, used = os.wait4(pid, os.WNOHANG | os.WUNTRACED)
+            found, status, used = self.processes.wait(pid)
         except ChildProcessError:
             return False
         child = self.children.get(found)
@@ -249,12 +292,12 @@ class Run:
             self._close_pidfd(child)
             del self.children[found]
         if isinstance(child, Check):
-            self.loop.call_at(None, child.kill)
+            self.loop.call_at(None, child.expire)
             error = self.groups.finish_check(child)
             if error and not self.shutdown.begun:
                 self.stop_for(error)
         elif child:
-            has_code, wall_s = os.WIFEXITED(status), time.monotonic() - child.started_at
+            has_code, wall_s = os.WIFEXITED(status), self.loop.now() - child.started_at
             rank_exit = RankExit(
                 rank=child.rank,
                 pid=found,
@@ -316,7 +359,7 @@ class Run:
             if refusal:
                 next_step = f"; {refusal}"
             else:
-                wait_s = self.restarts.schedule(group.restart, rank_exit, time.monotonic())
+                wait_s = self.restarts.schedule(group.restart, rank_exit, self.loop.now())
                 next_step = f"; attempt {rank_exit.attempt + 1} starts in {wait_s:g} s"
         has_several_ranks = len(self.exits) > 1 or self.has_unfinished
         # "stopping rank … with SIGTERM" was reported before, so an exit by that signal is no news.
@@ -342,14 +385,13 @@ class Run:
         all_killed = self.shutdown.kill_sent or self.shutdown.foreground_exited
         owners = {pid: child.owner for pid, child in self.children.items()}
         self.output.message(self.orphans.stop(owners, kill=all_killed))
-        self.loop.call_at(self.orphans.next_check_at(time.monotonic()), self.stop_orphans)
+        self.loop.call_at(self.orphans.next_check_at(self.loop.now()), self.stop_orphans)
 
     def cancel_starts(self) -> list[int]:
         """Start no more ranks for the first time; returns the ranks that were waiting."""
         cancelled, self.waiting = [*self.waiting, *self.groups.cancel()], []
-        for child in self.children.values():
-            if isinstance(child, Check):
-                child.kill()
+        for check in self.checks:
+            check.kill()
         return cancelled
 
     def stop_for(self, error: LaunchError) -> None:
@@ -367,10 +409,10 @@ class Run:
         failed = self.restarts.cancel()
         if failed and not self.shutdown.error:
             self.output.message(f"not starting {named('rank', failed)} again")
-        self._send(self.shutdown.request(first, time.monotonic()))
+        self._send(self.shutdown.request(first, self.loop.now()))
 
     def _send_next(self) -> None:
-        self._send(self.shutdown.take_next(time.monotonic()))
+        self._send(self.shutdown.take_next(self.loop.now()))
 
     def _send(self, number: int | None) -> None:
         """Send a signal of the escalation, if any, to all ranks and report it."""
@@ -393,19 +435,19 @@ class Run:
         for child in self.live.values():
             child.signals.add(number)
         if self.options.is_in_slurm_job and not self.held:
-            self.loop.call_at(time.monotonic() + HOLD_S, self._send_held)
+            self.loop.call_at(self.loop.now() + HOLD_S, self._send_held)
         self.held = [*(other for other in self.held if other != number), number]
         if number == signal.SIGKILL or not self.options.is_in_slurm_job:
             self._send_held()
 
     def _send_held(self) -> None:
         """Send signals to ranks, but none that Slurm has sent to all processes: ranks have it."""
-        since = time.monotonic() - 2 * HOLD_S
+        since = self.loop.now() - 2 * HOLD_S
         for number in self.held:
             times = (self.received_at.get((number, is_foreground), 0) for is_foreground in (True, False))
             if not (self.options.is_in_slurm_job and min(times) > since):
                 for pid in self.live:
-                    signal_rank(pid, number)
+                    self.processes.signal(pid, number)
         self.held = []
 
     def leave_rank_cpus(self) -> None:

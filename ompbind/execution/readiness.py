@@ -5,29 +5,38 @@
     text:REGEX    a line of the output matches; "text:" may be omitted
     exec:CMD      the command exits with code 0
 
-The text may have placeholders, as in tcp:{rank+8000}; they are filled before a check is made. A check ends at
-its time limit even while it waits for an answer or a command.
+The text may have placeholders, as in tcp:{rank+8000}; they are filled before a check is made. A check may
+wait without end for an answer, a command or a regular expression: it is a process, killed at its time limit.
 """
 
 import codecs
 import http.client
 import io
+import mmap
+import os
 import re
 import shlex
+import signal
 import socket
 import subprocess
+import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import partial
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
 from ompbind.commands.placeholders import check as check_placeholders
 from ompbind.commands.rank_command import EXEC, HTTP, TCP, TEXT, RankCommand
-from ompbind.errors import LaunchError, OptionError, PositionError
+from ompbind.errors import LaunchError, OmpbindError, OptionError, PositionError
+from ompbind.execution.output.run_output import RunOutput
+from ompbind.execution.process_pair import redirect_to_null
+from ompbind.execution.spawn import fork_child
 from ompbind.text import clean_line, remove_escape_sequences, whole_number
 
+_POLL_S = 0.05  # seconds between two checks of a rank that is not ready
+_ANSWER_BYTES = 4096
 _REQUEST_S, _COMMAND_S = 5.0, 30.0  # seconds that an HTTP request, and a command, may take
 _PORTS = range(1, 1 << 16)
 _CONNECT_S = 0.5  # for a connection to this machine: it succeeds or fails at once, unless the server is busy
@@ -64,52 +73,41 @@ class OutputReader:
     removed.
     """
 
-    def __init__(self, path: str) -> None:
-        self._file = open(path, "rb")  # noqa: SIM115 - `close` closes it
+    def __init__(self, file: str | int) -> None:
+        self._file = open(file, "rb")  # noqa: SIM115 - `close` closes it
         utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._decoder = io.IncrementalNewlineDecoder(utf8, translate=True)
         self._rest = ""
 
-    @property
-    def incomplete(self) -> str:
-        """What follows the last line end, once `read_lines` has returned ""."""
-        return remove_escape_sequences(self._rest)
-
-    def read_lines(self) -> str:
-        """Return the next whole lines, without the last line end; "" at the end of the file."""
+    def read_new(self) -> Iterator[str]:
+        """Yield what the file has gained: whole lines, many at a time, then what follows the last one."""
+        has_grown = False
         while data := self._file.read(BLOCK_BYTES):
+            has_grown = True
             text = self._rest + self._decoder.decode(data)
             lines, _, self._rest = text.rpartition("\n")
             if not lines and len(text) > BLOCK_BYTES:
                 lines, self._rest = text, text[-OVERLAP:]
             if lines:
-                return remove_escape_sequences(lines)
-        return ""
+                yield remove_escape_sequences(lines)
+        if has_grown and self._rest:
+            yield remove_escape_sequences(self._rest)
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
 
-def _make_line_check(rank: str, pattern: re.Pattern[str], paths: Iterable[str]) -> Check:
-    """Look for a line in output files, which may be missing yet; each call reads only what is new."""
-    missing, readers = list(paths), list[OutputReader]()
-
-    def find_line() -> bool:
-        for path in tuple(missing):
-            with suppress(FileNotFoundError):  # the rank has not started yet
-                readers.append(OutputReader(path))
-                missing.remove(path)
-        for reader in readers:
-            while lines := reader.read_lines():
-                if any(map(pattern.search, lines.split("\n"))):
-                    return True
-            if pattern.search(reader.incomplete):
-                return True
-        return False
-
+def _make_line_check(rank: str, pattern: re.Pattern[str], logs: Iterable[int]) -> Check:
+    """Look for a line in the log files of a rank; each call reads only what is new."""
+    readers = [OutputReader(log) for log in logs]
     wrong = f"no line of the output of {rank} matches '{clean_line(pattern.pattern)}'"
-    return lambda: "" if find_line() else wrong
+
+    def find_line() -> str:
+        texts = (text for reader in readers for text in reader.read_new())
+        return "" if any(pattern.search(line) for text in texts for line in text.split("\n")) else wrong
+
+    return find_line
 
 
 def _ask_server(rank: str, url: SplitResult) -> str:
@@ -156,11 +154,16 @@ def compile_pattern(text: str) -> re.Pattern[str]:
 
 
 def make_check(
-    ready: str, rank: str, paths: Iterable[str], *, env: Mapping[str, str] | None = None, directory: str = ""
+    ready: str,
+    rank: str,
+    logs: Iterable[int] = (),
+    *,
+    env: Mapping[str, str] | None = None,
+    directory: str = "",
 ) -> Check:
     """Return the check for the text of --ready, with its placeholders filled, for messages about `rank`.
 
-    `paths` are the files with the output of the rank, `env` and `directory` are for commands. Raises
+    `logs` are descriptors of the output of the rank, `env` and `directory` are for commands. Raises
     PositionError and OptionError for a wrong port, URL, pattern or command.
     """
     if ready.startswith(TCP):
@@ -171,7 +174,7 @@ def make_check(
         return partial(_ask_server, rank, _read_url(ready.removeprefix(HTTP)))
     if ready.startswith(EXEC):
         return partial(_run_command, rank, _split(ready.removeprefix(EXEC)), env, directory)
-    return _make_line_check(rank, compile_pattern(ready.removeprefix(TEXT)), paths)
+    return _make_line_check(rank, compile_pattern(ready.removeprefix(TEXT)), logs)
 
 
 def check_ready(ready: str) -> None:
@@ -179,7 +182,7 @@ def check_ready(ready: str) -> None:
     if "{" in ready and ready.startswith((TCP, HTTP, EXEC)):
         check_placeholders(ready)
     else:
-        make_check(ready, "", ())
+        make_check(ready, "")
 
 
 def check_commands(commands: Iterable[RankCommand]) -> None:
@@ -189,7 +192,7 @@ def check_commands(commands: Iterable[RankCommand]) -> None:
     """
     for command in commands:
         if command.ready:
-            make_check(command.ready, command.name, ())
+            make_check(command.ready, command.name)
         if command.ready.startswith(TCP) and accepts_connections(port := _read_port(command.ready)):
             text = f"port {port} accepts connections before {command.name} has started"
             raise LaunchError(f"--ready {command.ready}: {text}", hint="another program has it: stop it")
@@ -206,13 +209,10 @@ def _read_port(ready: str) -> int:
 
 def _read_url(text: str) -> SplitResult:
     """Return the URL of an HTTP server; "http:" may be written once or twice."""
-    url = urlsplit(text if text.startswith(HTTP) else HTTP + text)
-    try:
-        has_server = bool(url.hostname) and url.port != 0
-    except ValueError:
-        has_server = False
-    if has_server:
-        return url
+    with suppress(ValueError):
+        url = urlsplit(text if text.startswith(HTTP) else HTTP + text)
+        if url.hostname and url.port != 0:
+            return url
     hint = "for example http://127.0.0.1:8000/health"
     raise OptionError(f"{text!r} is not the URL of an HTTP server", hint=hint)
 
@@ -224,3 +224,56 @@ def _split(text: str) -> list[str]:
     except ValueError as error:
         raise OptionError(f"{EXEC}{text}: {error}", hint="close each quote") from None
     raise OptionError(f"{EXEC} names no command", hint="for example exec:'pg_isready -p 5432'")
+
+
+class SharedAnswer:
+    """The text that a check in a forked process has for the supervisor, also if it is killed."""
+
+    def __init__(self, text: str) -> None:
+        self._memory = mmap.mmap(-1, _ANSWER_BYTES)
+        self.text = text
+
+    @property
+    def text(self) -> str:
+        """Why the ranks are not ready, "" once they are."""
+        return self._memory[:].rstrip(b"\0").decode(errors="replace")
+
+    @text.setter
+    def text(self, text: str) -> None:
+        self._memory[:] = text.encode(errors="replace")[:_ANSWER_BYTES].ljust(_ANSWER_BYTES, b"\0")
+
+
+def fork_check(
+    commands: Sequence[RankCommand], output: RunOutput, signal_mask: frozenset[int]
+) -> tuple[int, SharedAnswer]:
+    """Fork a process that exits when all ranks of some commands are ready; returns its PID and its answer.
+
+    It has the affinity mask of its parent. `signal_mask` is the mask of a command. Raises OSError.
+    """
+    answer = SharedAnswer("the process that checks it was killed")
+
+    def wait_until_ready() -> NoReturn:
+        signal.set_wakeup_fd(-1)
+        signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
+        redirect_to_null(0, 1, 2)
+        output.leave_streams()
+        try:
+            for command in commands:
+                answer.text = f"{clean_line(command.ready)} of {command.name}: no answer"
+                logs = output.open_logs(command.rank)
+                check = make_check(
+                    command.ready, command.name, logs, env=command.env, directory=command.directory
+                )
+                while why := check():
+                    answer.text = why
+                    time.sleep(_POLL_S)
+            answer.text = ""
+        except OmpbindError as error:
+            answer.text = error.message
+        except Exception as error:  # noqa: BLE001 - the supervisor reports it
+            answer.text = f"{type(error).__name__}: {error}"
+        os._exit(0)
+
+    pid, pipe = fork_child(wait_until_ready)
+    os.close(pipe)
+    return pid, answer

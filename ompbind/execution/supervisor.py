@@ -60,7 +60,7 @@ def supervise(
         run = Run(starts, options, foreground, reporter)
         try:
             _start_all(run)
-            _supervise(run)
+            run_loop(run)
             run.output.message(run.orphans.kill_rest())
             return _finish(run)
         except BaseException:
@@ -121,8 +121,11 @@ def _start_all(run: Run) -> None:
         run.oom_kills = read_oom_kills(ROOT)
 
 
-def _supervise(run: Run) -> None:
-    """Turn the loop until no rank runs or waits, and no orphan is left."""
+def run_loop(run: Run) -> None:
+    """Turn the loop until no rank runs or waits, and no orphan is left.
+
+    After any event it is asked what can start, before the loop sleeps: nothing that happens can be missed.
+    """
     sample: Callable[[], None] | None = None
     while True:
         if run.orphans.check_requested:
@@ -189,10 +192,10 @@ def _forward(run: Run, number: int) -> None:
     if number == signal.SIGHUP:
         run.signal_ranks(signal.SIGCONT)  # as the kernel does: a stopped process ignores SIGHUP
     elif number == signal.SIGTSTP:
-        run.is_paused = True
+        run.set_paused(True)
         signal_parent(run.foreground.pid, signal.SIGSTOP)
     elif number == signal.SIGCONT and run.is_paused:
-        run.is_paused = False
+        run.set_paused(False)
         # It may have forwarded this signal before the signal that has stopped it came.
         signal_parent(run.foreground.pid, signal.SIGCONT)
 

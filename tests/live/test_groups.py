@@ -6,9 +6,11 @@ import random
 import shlex
 import signal
 import socket
+import socketserver
 import sys
+import threading
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 
 import pytest
 
@@ -167,6 +169,78 @@ def test_if_a_group_is_not_ready_nothing_starts(ompbind, tmp_path, port, check, 
     assert text.replace("{port}", port) in one_line(done.stderr)
     assert not (tmp_path / "started").exists()
     assert json.loads(report.read_text())["exit_code"] == code
+
+
+SERVES = """
+import os, signal, sys, time
+def stop(*_):
+    started = int(open("/proc/self/stat").read().rpartition(")")[2].split()[19])
+    waited_s = time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
+    os.write(3, str(waited_s).encode())
+    os._exit(0)
+os.dup2(os.open(f"{os.environ['DIRECTORY']}/{os.environ['OMPBIND_RUN_ID']}", os.O_WRONLY | os.O_CREAT), 3)
+signal.signal(signal.SIGTERM, stop)
+%s
+time.sleep(60)
+"""
+"""A rank that writes after how many seconds it is stopped."""
+
+ANSWERS = {
+    "silent": (b"", 0.0), "slow": (b"HTTP/1.1 200 OK\r\nA: " + b"b" * 1000, 0.05),
+    "endless": (b"HTTP/1.1 100 Continue\r\n\r\n" * 100000, 0.0),
+}  # fmt: skip
+"""What an HTTP server sends, and the pause after each byte; without a pause, all at once."""
+
+
+@contextmanager
+def answer(data, pause_s):
+    """Serve data to each client for as long as it reads; yield the port."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self):
+            with suppress(OSError):
+                self.request.recv(1000)
+                for block in [data[at : at + 1] for at in range(len(data))] if pause_s else [data]:
+                    self.request.sendall(block)
+                    time.sleep(pause_s)
+                self.request.recv(1000)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
+UNREADY = {
+    "regex": ("text:[ab]*c", "os.write(1, b'a' * 1000000)"),  # takes minutes, and handles no signal
+    "log": ("text:none", "os.truncate(1, 1 << 36)"),
+    "command": ("exec:sh -c 'trap \"\" TERM; sleep 30 & sleep 30'", ""),
+    "silent": ("http://127.0.0.1:{port}/", ""),
+    "slow": ("http://127.0.0.1:{port}/", ""),
+    "endless": ("http://127.0.0.1:{port}/", ""),
+    "closed": ("tcp:{port}", ""),
+}
+"""What does not get ready: the text of --ready, and what the rank does."""
+
+
+@pytest.mark.alone
+def test_the_time_limit_of_each_kind_of_check_is_hard(scene):
+    with ExitStack() as servers:
+        runs = {}
+        for name, (check, does) in UNREADY.items():
+            port = servers.enter_context(answer(*ANSWERS[name])) if name in ANSWERS else 1
+            words = ["--share", "--run-id", name, "--log-dir", str(scene.directory / f"logs-{name}")]
+            words += ["--ready", check.replace("{port}", str(port)), "--ready-timeout", "0.5"]
+            words += ["--name", "server", *scene.command(*PYTHON, SERVES % does), ":", "--name", "load"]
+            runs[name] = scene.begin(*words, *scene.command("true"))
+        messages = {name: one_line(process.communicate(timeout=20)[1]) for name, process in runs.items()}
+    scene.check_nothing_left("the runs")
+    for name, (check, _) in UNREADY.items():
+        assert runs[name].returncode == 125
+        for text in (check.partition(":")[2].partition("{")[0], "rank 0 (server 0)", "(--ready-timeout 0.5)"):
+            assert text in messages[name]
+        assert 0.49 < float((scene.directory / name).read_text()) < 1, name
 
 
 @pytest.mark.two_cpus

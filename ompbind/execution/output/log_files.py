@@ -5,6 +5,7 @@ In a run with groups, these are GROUP.RANK.out and GROUP.RANK.err, with the numb
 `safe_files` decides what is safe in a directory that other users may write to.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Iterable
@@ -103,16 +104,26 @@ class LogDirectory:
         if risk:
             raise LaunchError(f"{path} is not safe: {risk}", hint=_CHOOSE_ANOTHER)
 
+    def open_again(self, rank: str, kind: str) -> int:
+        """Open a log file for reading; raises LaunchError if it was removed, or another file has its name."""
+        name, why = f"{rank}.{kind}", "another file was put there meanwhile"
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+        try:
+            file = os.open(name, flags, dir_fd=self._directory.fd)
+            if is_same(self._opened.get(name), os.fstat(file)):
+                return file
+            os.close(file)
+        except OSError as error:
+            why = why if error.errno == errno.ELOOP else error.strerror or ""
+        raise LaunchError(f"cannot read {self.make_path(rank, kind)}: {why}")
+
     def read_tail(self, rank: str, size: int) -> tuple[bytes, bool]:
         """Return the last bytes of standard error of the last attempt, and whether these are all."""
-        name = f"{rank}.{ERR}"
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
-        with suppress(OSError), open(os.open(name, flags, dir_fd=self._directory.fd), "rb") as file:
-            status, opened = os.fstat(file.fileno()), self._opened.get(name)
-            if opened and is_same(opened, status):
-                began = opened.st_size if opened.st_size <= status.st_size else 0
-                start = max(began, status.st_size - size)
-                return os.pread(file.fileno(), size, start), start <= began
+        with suppress(OSError, LaunchError), open(self.open_again(rank, ERR), "rb") as file:
+            opened, now = self._opened[f"{rank}.{ERR}"].st_size, os.fstat(file.fileno()).st_size
+            began = opened if opened <= now else 0
+            start = max(began, now - size)
+            return os.pread(file.fileno(), size, start), start <= began
         return b"", True
 
 

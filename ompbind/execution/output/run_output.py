@@ -171,6 +171,19 @@ class RunOutput:
             if fd >= 0:
                 os.close(fd)
 
+    def open_logs(self, rank: int) -> list[int]:
+        """Open the log files of a rank for reading, none without a log directory. Raises LaunchError."""
+        if self._logs is None:
+            return []
+        name = make_log_name(self._labels[rank])
+        return [self._logs.open_again(name, kind) for kind in _KINDS.values()]
+
+    def leave_streams(self) -> None:
+        """Close the read ends of all ranks in a forked process: a rank gets SIGPIPE when no process reads."""
+        for forwarder in set(self._forwarders.values()):
+            for read_end in forwarder.streams:
+                os.close(read_end)
+
     def end_streams(self, rank: int | None = None) -> bool:
         """Read what is left of an exited rank, None for all ranks, and return whether its streams are closed.
 
