@@ -50,6 +50,7 @@ def test_a_colon_belongs_to_the_command_if_the_first_group_has_no_name():
     ("--ready tcp:80 -- true", "has no effect without --name"),
     ("--name a --ready tcp:0 -- true", "'0' is not a port"),
     ("--name a --ready http:80 -- true", "is not the URL of an HTTP server"),
+    ("--name a --ready http://[x/ -- true", "is not the URL of an HTTP server"),
     ("--name a --ready exec: -- true", "exec: names no command"),
     ("--name a --ready text:( -- true", "wrong regular expression"),
     ("--name a --ready 'text:up' -- true", "reads log files, and there are none hint: add --log-dir DIR"),

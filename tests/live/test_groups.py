@@ -10,13 +10,25 @@ import socketserver
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from pathlib import Path
 
 import pytest
 
-from tests.live.conftest import children_of, is_alive, one_line, ranks_of, state_of, two_cpus, wait_until
+from tests.live.conftest import (
+    children_of,
+    is_alive,
+    one_line,
+    ranks_of,
+    run_program,
+    start_program,
+    state_of,
+    two_cpus,
+    wait_until,
+)
 from tests.live.test_kills import BARE, FAMILY, check_kill, moments, wait_for_supervisor
-from tests.long import rounds
+from tests.long import LONG, rounds
 
 pytestmark = pytest.mark.usefixtures("stranger")
 
@@ -243,6 +255,137 @@ def test_the_time_limit_of_each_kind_of_check_is_hard(scene):
         assert 0.49 < float((scene.directory / name).read_text()) < 1, name
 
 
+@pytest.mark.parametrize("replace", [
+    'rm "$1"; mkfifo "$1"', 'echo ready >"$1.new"; ln -sf "$1.new" "$1"', 'ln -sf /dev/zero "$1"',
+    'echo ready >"$1.new"; mv "$1.new" "$1"', 'rm "$1"',
+])  # fmt: skip
+def test_only_the_log_file_of_a_rank_makes_it_ready(scene, replace):
+    """The second rank replaces its log before the first one is ready."""
+    script = (
+        "[ $RANK = 1 ] || exec sh -c 'until [ -e \"$0\" ]; do sleep 0.01; done; echo ready; exec sleep 30'"
+    )
+    script += f' "$DIRECTORY/replaced"; set -- "$DIRECTORY/server.1.out"; {replace}'
+    script += '; touch "$DIRECTORY/replaced"; exec sleep 30'
+    words = ["--share", "--log-dir", str(scene.directory), "-n", "2", "--ready", "text:ready", "--name"]
+    words += ["server", *scene.command("sh", "-c", script), ":", "--name", "load", *scene.command("true")]
+    code, messages, _ = scene.run(*words)
+    assert code == 125
+    assert f"group server is not ready: cannot read {scene.directory}/server.1.out: " in messages
+
+
+LOOKS = """
+import json, os
+def files(pid):
+    paths = {name: f"/proc/{pid}/fd/{name}" for name in os.listdir(f"/proc/{pid}/fd")}
+    return {name: os.readlink(path) for name, path in paths.items() if os.path.lexists(path)}
+found = {"cpus": sorted(os.sched_getaffinity(0)), "own": files("self"), "parent": files(os.getppid())}
+with open(os.environ["DIRECTORY"] + "/found", "w") as file:
+    json.dump(found, file)
+"""
+
+
+def test_a_check_runs_where_ompbind_runs_and_has_no_file_of_ranks(scene):
+    script = 'readlink /proc/$$/fd/1 >"$DIRECTORY/out"; exec sleep 30'
+    (scene.directory / "looks.py").write_text(LOOKS)
+    check = f"exec:{shlex.join([sys.executable, str(scene.directory / 'looks.py')])}"
+    words = ["--share", "--output", "tag", "-m", str(two_cpus()[1]), "--ready", check, "--name", "a"]
+    words += [*scene.command("sh", "-c", script), ":", "--name", "b", "--until", "b"]
+    code, messages, _ = scene.run(
+        *words, *scene.command("sh", "-c", "until [ -e $DIRECTORY/out ]; do :; done")
+    )
+    assert code == 0, messages
+    found = json.loads((scene.directory / "found").read_text())
+    assert found["cpus"] == sorted(os.sched_getaffinity(0))
+    for files in (found["own"], found["parent"]):
+        assert {files[name] for name in "012"} == {"/dev/null"}
+        assert (scene.directory / "out").read_text().strip() not in files.values()
+    assert not [file for name, file in found["own"].items() if name not in "012" and ":" in file]
+
+
+def test_a_rank_gets_sigpipe_while_a_check_runs(scene):
+    words = ["--share", "--output", "tag", "--name", "a", "--ready", "exec:sleep 60", *scene.command("yes")]
+    process = scene.begin(*words, ":", "--name", "b", *scene.command("true"))
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(timeout=20) == 128 + signal.SIGPIPE
+    scene.check_nothing_left("the run")
+
+
+def test_the_time_of_a_pause_does_not_count_for_a_check(scene):
+    """The check waits until the run has continued, longer than its time limit."""
+    words = [
+        "--share",
+        "--name",
+        "a",
+        "--ready",
+        f"exec:test -e {scene.directory}/up",
+        "--ready-timeout",
+        "1",
+    ]
+    words += [*scene.command("sh", "-c", 'touch "$DIRECTORY/started"; exec sleep 30'), ":", "--name", "b"]
+    process = scene.begin(*words, "--until", "b", *scene.command("true"), process_group=0)
+    scene.wait_for("started")
+    process.send_signal(signal.SIGTSTP)
+    wait_until(lambda: state_of(process.pid) == "T", "ompbind is stopped")
+    time.sleep(1.2)
+    (scene.directory / "up").touch()
+    process.send_signal(signal.SIGCONT)
+    code, messages, _ = scene.end(process)
+    assert code == 0, messages
+
+
+def has_computed(pid):
+    """Return whether a process has used 0.2 s of CPU time."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11]) > 20
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_search_of_run_and_bench(scene, number):
+    """`[ab]*c` takes minutes on a long line of a, and no handler of a signal runs meanwhile."""
+    line = ["sh", "-c", "yes a | head -n 1000000 | tr -d '\n'; touch $DIRECTORY/written; exec sleep 30"]
+    words = ["--share", "--log-dir", str(scene.directory), "--name", "a", "--ready", "text:[ab]*c"]
+    process = scene.begin(*words, *scene.command(*line), ":", "--name", "b", *scene.command("true"))
+    scene.wait_for("written")
+    process.send_signal(number)
+    assert scene.end(process)[0] in (128 + number, -number)
+    line[2] = line[2].partition(";")[0]
+    words = ["ompbind", "bench", "--metric", "[ab]*c(1)", "--max-rounds", "1"]
+    process = start_program(*words, *scene.command(*line), env=scene.environment())
+    scene.started.append(process)
+    wait_until(lambda: any(map(has_computed, children_of(process.pid))), "bench searches")
+    process.send_signal(number)
+    assert process.wait(timeout=10) == 128 + number
+
+
+STOPS = 'sleep "$1"; kill -STOP $PPID; sleep 0.02; kill -CONT $PPID; exec sleep 30'
+"""A rank that stops the supervisor soon after its start, until the rank has been checked."""
+
+
+def start_groups(seed):
+    """Start three groups after each other, with checks of 0 to 5 ms; return the exit code."""
+    chosen, words = random.Random(seed), ["--share", "--timeout", "60"]
+    for name in "abc":
+        words += [
+            "--name",
+            name,
+            "--ready",
+            chosen.choice(["exec:true", *(f"exec:sleep 0.00{ms}" for ms in range(6))]),
+        ]
+        stops = ["sh", "-c", STOPS, "sh", f"{chosen.uniform(0, 0.003):.4f}"]
+        words += ["--", *chosen.choice((["sleep", "30"], ["sleep", "30"], stops)), ":"]
+    return run_program("ompbind", "run", *words, "--name", "d", "--until", "d", "--", "true").returncode
+
+
+def test_groups_start_however_short_their_checks_are():
+    """A check may end at any moment: while ranks start, while the supervisor is stopped, or later."""
+    with ExitStack() as stack:
+        for _ in range(4 if LONG else 0):
+            stack.callback(start_program(sys.executable, "-c", "while True: pass").kill)
+        with ThreadPoolExecutor(3) as threads:
+            ends = list(threads.map(start_groups, range(2000 if LONG else 20)))
+    assert {*ends} == {0}
+
+
 @pytest.mark.two_cpus
 @pytest.mark.parametrize(("server", "client", "options", "code"), [
     ("sleep 30", "exit 0", [], 0), ("sleep 30", "exit 5", [], 5), ("sleep 30", "kill -9 $$", [], 137),
@@ -297,21 +440,6 @@ def begin_three(scene, **options):
 def test_nothing_is_left_of_three_groups(scene, who):
     for moment in moments(scene, 5, rounds(12), begin_three):
         check_kill(scene, who, moment, begin_three(scene))
-
-
-STOPS = 'sleep "$1"; kill -STOP $PPID; sleep 0.15; kill -CONT $PPID; exec sleep 30'
-"""A rank that stops the supervisor soon after its start, until the rank has been checked."""
-
-
-def test_a_check_that_ends_while_the_supervisor_starts_ranks_is_noticed(ompbind):
-    chosen = random.Random(1)
-    for _ in range(rounds(8)):
-        words = ["--share", "--timeout", "10"]
-        for name in "abc":
-            rank = ("sh", "-c", STOPS, "sh", f"{chosen.uniform(0, 0.003):.4f}")
-            words += ["--name", name, "--ready", "exec:true", "--", *rank, ":"]
-        done = ompbind("run", *words, "--name", "d", "--until", "d", "--", "true")
-        assert done.returncode == 0, done.stderr
 
 
 LEAVES = """
