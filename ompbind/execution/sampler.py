@@ -252,7 +252,7 @@ class AffinitySampler:
                 seen.activity = seen.find_activity(processes)
                 if seen.read(pid, limits[pid], self.seen_s) and self.complete:
                     seen.add_load(now)
-            elif self.complete and seen.processes:
+            elif rank in listed and seen.processes:
                 seen.seen_s, seen.streak = self.seen_s, Streak()  # without CPU time no thread is busy
 
     def _count_busy(self, processes: Mapping[int, Stat]) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from ompbind.inspection.diagnosis import ExpectedBinding
 from ompbind.openmp.binding import Bind
 from ompbind.procfs.reader import list_threads, read_memory_policy
 from tests.live.conftest import is_alive, one_line, ranks_of, required, two_cpus, wait_until
+from tests.live.other_user import NOBODY, as_user
 from tests.live.runtimes import BINDS, RUNTIMES, is_installed, path_of
 
 LIMIT = ("--timeout", "30")
@@ -236,6 +238,23 @@ def test_a_proc_that_shows_no_rank_is_reported_and_proves_nothing(ompbind, tmp_p
     assert "not seen: /proc does not show the threads of ranks 0-1" in one_line(done.stderr)
     ranks = json.loads((tmp_path / "run.json").read_text())["verified"]["ranks"]
     assert [rank["level"] for rank in ranks] == [None, None]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can hide processes")
+@pytest.mark.parametrize("script", ["exec {}", "sleep 0.4; exec {}"])
+def test_ranks_that_become_another_user_are_not_seen_with_hidepid(ompbind, public, public_ompbind, script):
+    """A rank that was sampled before is no proof either."""
+    hide = 'mount -t proc -o hidepid=2 proc /proc && exec "$@"'
+    if subprocess.run(["unshare", "--mount", "--pid", "--fork", "sh", "-c", hide, "sh", "true"]).returncode:
+        pytest.skip("needs a mount namespace and hidepid")
+    program = shutil.copy(required("sleep"), public / "of-root")
+    program.chmod(0o4755)
+    before = ("unshare", "--mount", "--pid", "--fork", "sh", "-c", hide, "sh", *as_user(NOBODY))
+    command = ("--verify=strict", "--", "sh", "-c", script.format(f"{program} 1.5"))
+    done = ompbind("run", *command, before=before, program=public_ompbind, cwd="/")
+    assert done.returncode == 125, done.stderr
+    assert "ompbind: not seen: /proc does not show the threads of rank 0" in one_line(done.stderr)
+    assert (" since 0." in one_line(done.stderr)) == script.startswith("sleep")
 
 
 @pytest.mark.parametrize(("line", "code", "message"), [
