@@ -23,8 +23,9 @@ from ompbind.errors import InspectError
 from ompbind.execution.signals import find_unignored
 from ompbind.inspection import targets
 from ompbind.inspection.diagnosis import OVERWRITTEN, find_libraries
-from ompbind.inspection.load import CONFIRM_STEPS_S, Streaks, add_load, is_suspicious
+from ompbind.inspection.load import CONFIRM_STEPS_S
 from ompbind.inspection.rank_processes import Inspection, RankProcesses
+from ompbind.inspection.shared_load import Streaks, add_load, is_suspicious
 from ompbind.inspection.targets import Target, find_all_runs, find_target, read_visible_runs
 from ompbind.openmp.variables import OVERRIDING_VARIABLES
 from ompbind.procfs.parsers import MemoryMap

@@ -22,36 +22,24 @@ leads to a sample at once: so threads that start late, and live for a short time
 
 import os
 import time
-from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from ompbind.commands.rank_variables import find_rank
-from ompbind.cpuset import CpuSet
-from ompbind.inspection.diagnosis import is_library, is_relevant
+from ompbind.cpuset import CpuSet, union
 from ompbind.inspection.findings import Findings
-from ompbind.inspection.judge import CpusetChange
-from ompbind.inspection.load import Streak, add_sample, read_load
+from ompbind.inspection.load import Streak
+from ompbind.inspection.rank_samples import RankSamples, SharedLoad, count_masks
 from ompbind.inspection.verdict import (
-    CpuUsage,
     OthersLoad,
     VerificationResult,
     find_sharing,
     make_cpu_usage,
     measure_others,
 )
-from ompbind.machine.read.linux_cgroup import CgroupLimits, read_limits_of
+from ompbind.machine.read.linux_cgroup import read_limits, read_limits_of
 from ompbind.machine.read.root import DirectoryRoot
 from ompbind.procfs.parsers import Stat, find_descendants
-from ompbind.procfs.process_state import ProcessState, read_process
-from ompbind.procfs.reader import (
-    find_times_s,
-    list_threads,
-    read_affinity,
-    read_cpu_times,
-    read_environ,
-    read_memory_policy,
-    read_processes,
-)
+from ompbind.procfs.reader import find_times_s, read_cpu_times, read_environ, read_processes
 
 FIRST_S = 0.1
 """Seconds from the start of the last rank to the first sample; each step is twice as long as the last."""
@@ -75,83 +63,6 @@ COUNT_STEP_PER_CPU_TIME = 2000
 
 BUSY_TICKS, BUSY_SHARE = 3, 0.25
 """A process is busy if it uses this CPU time between two samples, and this part of that of the busiest."""
-
-MaskCounts = Counter[CpuSet]
-"""The number of threads by their affinity mask."""
-
-Activity = frozenset[tuple[int, int, tuple[int, ...]]]
-"""Of each process of a rank: its PID, its CPU time, and the addresses of its command line, new at execve."""
-
-
-class RankSamples:
-    """What the samples of one rank have shown.
-
-    `cpus` and `threads` are planned, `attempt` counts its starts. `pids` are its processes in the last
-    sample, `masks` counts their threads. Of its last snapshot, `processes` are all processes, () before the
-    first, `seen_s` is its time in seconds after the start of the last rank, `memory` the memory policy of the
-    first process as the kernel writes it, None if unknown, and `change` how its cpuset has changed since the
-    first. `streak` is its load since the start was complete, `longest` the longest one. `escaped`: threads
-    are allowed on CPUs outside the rank's, with the same mask in two samples in a row. `hidden`: it was
-    running but not visible in /proc. `others` is what other processes used of its CPUs so far,
-    `recent_others` between the last two samples. `most_busy` is the largest number of its processes that were
-    busy between two samples.
-    """
-
-    def __init__(self, cpus: CpuSet, threads: int) -> None:
-        self.cpus = cpus
-        self.threads = threads
-        self.pids: set[int] = set()
-        self.is_listed = self.escaped = False
-        self.outside: frozenset[CpuSet] = frozenset()  # masks in the last sample
-        self.others = self.recent_others = OthersLoad()
-        self.usage: CpuUsage | None = None  # also of the ranks that share its CPUs
-        self.most_busy = self.attempt = 0
-        self.begin()
-
-    def begin(self) -> None:
-        """Forget the last attempt of the rank."""
-        self.attempt += 1
-        self.hidden = False
-        self.masks = MaskCounts()
-        self.processes: tuple[ProcessState, ...] = ()
-        self.seen_s = 0.0
-        self.memory: str | None = None
-        self.change = CpusetChange()
-        self.streak = self.longest = Streak()
-        self.activity: Activity | None = None  # when the snapshot was read
-
-    def count(self, pids: set[int]) -> bool:
-        """Count the threads of its processes by mask; returns whether the counts have changed."""
-        masks, self.pids = count_masks(pids), pids
-        outside = frozenset(mask for mask in masks if not mask <= self.cpus)
-        self.escaped, self.outside = bool(outside & self.outside), outside
-        self.is_listed = bool(masks)
-        changed = self.is_listed and masks != self.masks
-        self.masks = masks or self.masks
-        return changed
-
-    def find_activity(self, processes: Mapping[int, Stat]) -> Activity:
-        """Return what the processes of the rank have done so far."""
-        found = ((pid, processes[pid]) for pid in self.pids if pid in processes)
-        return frozenset((pid, stat.busy_ticks, stat.arguments) for pid, stat in found)
-
-    def read(self, first_pid: int, limits: CgroupLimits, seen_s: float) -> bool:
-        """Read its processes, the first one first; if that has exited, change nothing and return False."""
-        ordered = sorted(self.pids, key=lambda pid: (pid != first_pid, pid))
-        states = (read_process(pid, is_library, is_relevant) for pid in ordered)
-        processes = tuple(state for state in states if state)
-        if not (processes and processes[0].pid == first_pid):
-            return False
-        before = self.change.before or (limits if limits.cpuset else None)
-        self.change = CpusetChange(now=limits, before=before)
-        self.processes, self.seen_s, self.memory = processes, seen_s, read_memory_policy(first_pid)
-        return True
-
-    def add_load(self, at_s: float) -> None:
-        """Add the load of the processes that were just read."""
-        self.streak = add_sample(self.streak, read_load(self.processes, at_s))
-        if self.streak.span_s > self.longest.span_s:
-            self.longest = self.streak
 
 
 class AffinitySampler:
@@ -181,6 +92,10 @@ class AffinitySampler:
         order = list(self.ranks)
         sharing = find_sharing([seen.cpus for seen in self.ranks.values()])
         self._sharing = [(cpus, [order[position] for position in found]) for cpus, found in sharing]
+        quota, cpus = read_limits(DirectoryRoot("/")).quota, union(cpus for cpus, _ in sharing)
+        is_limited = quota is not None and quota < len(cpus)
+        together = [order] if is_limited else [ranks for _, ranks in self._sharing]
+        self._shared_loads = [SharedLoad([self.ranks[i] for i in each]) for each in together if len(each) > 1]
         self._ticks: dict[int, int] = {}  # CPU time by PID in the last sample
         self._live: Mapping[int, int] = {}  # in the last sample
         self._sample_cpu_s = 0.0
@@ -254,6 +169,8 @@ class AffinitySampler:
                     seen.add_load(now)
             elif rank in listed and seen.processes:
                 seen.seen_s, seen.streak = self.seen_s, Streak()  # without CPU time no thread is busy
+        for shared in self._shared_loads if self.complete else ():
+            shared.add(now)
 
     def _count_busy(self, processes: Mapping[int, Stat]) -> None:
         ticks, before = {pid: stat.busy_ticks for pid, stat in processes.items()}, self._ticks
@@ -321,8 +238,3 @@ def find_rank_processes(
                 pids_by_rank[rank].add(pid)
     existing = processes.keys() | {pid for pid in live if pid not in processes and _is_running(pid)}
     return {rank: find_descendants(processes, pids) & existing for rank, pids in pids_by_rank.items()}
-
-
-def count_masks(pids: Collection[int]) -> MaskCounts:
-    """Count the threads of some processes by their affinity mask; threads that have exited are skipped."""
-    return Counter(mask for pid in pids for tid in list_threads(pid) if (mask := read_affinity(tid)))

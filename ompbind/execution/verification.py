@@ -16,7 +16,7 @@ from ompbind.execution.ranks import Run
 from ompbind.execution.sampler import AffinitySampler
 from ompbind.inspection.findings import select_issues
 from ompbind.inspection.judge import judge, judge_memory_policy
-from ompbind.inspection.load import find_others, judge_load, make_load_issue
+from ompbind.inspection.load import find_others
 from ompbind.inspection.verdict import NO_RANK, RankVerification, State, Unseen, VerificationResult
 from ompbind.text import Severity
 
@@ -37,7 +37,7 @@ def sample_affinities(run: Run) -> None:
     was_complete = sampler.complete
     sampler.sample({pid: child.rank for pid, child in run.live.items()}, now)
     verified = _evaluate(run, sampler, at_once=not was_complete)
-    in_doubt = any(seen.streak.samples and not seen.streak.is_proof for seen in sampler.ranks.values())
+    in_doubt = any(seen.is_load_in_doubt for seen in sampler.ranks.values())
     cpu_s = time.process_time() - cpu_began_s  # without the report: it is written only if something changes
     sampler.schedule_next(now, cpu_s, unconfirmed=in_doubt or bool(sampler.findings.unconfirmed))
     if verified is None:
@@ -79,7 +79,6 @@ def finish_verification(run: Run) -> VerificationResult:
         _report(run, sampler, verified)
     last = sampler.findings.unconfirmed if sampler.complete else ()
     run_s = time.monotonic() - sampler.began_at
-    streaks = ((rank, seen.longest) for rank, seen in sorted(sampler.ranks.items()))
     failed = next((rank_exit for rank_exit in run.exits if rank_exit.failed), None)
     failure = f"{NO_RANK}: {run.shutdown.error.message}" if run.shutdown.error else NO_RANK
     return sampler.findings.add_past_errors(verified).replace(
@@ -87,7 +86,11 @@ def finish_verification(run: Run) -> VerificationResult:
         run_s=run_s,
         unconfirmed=(
             *((rank, issue) for rank, issue in last if issue.severity is Severity.ERROR),
-            *((rank, make_load_issue(streak)) for rank, streak in streaks if streak.is_most_of(run_s)),
+            *(
+                (rank, issue)
+                for rank, seen in sorted(sampler.ranks.items())
+                for issue in seen.find_load(run_s=run_s)
+            ),
         ),
         stopped=sampler.stopped,
         failed=f"rank {failed.rank} {render_exit_status(failed)}" if failed else "",
@@ -112,7 +115,7 @@ def _make_verified(run: Run, sampler: AffinitySampler) -> VerificationResult:
             continue
         verdict = judge(seen.processes, expected, seen.change)
         verdict = judge_memory_policy(verdict, seen.memory, expected)
-        verdict = judge_load(verdict, seen.streak)
+        verdict = verdict.add(*seen.find_load(is_bound=not expected.is_unbound))
         if sampler.complete:
             verdict = verdict.add(*find_others(seen.recent_others, "", verdict.threads))
         ranks.append(

@@ -1,4 +1,4 @@
-"""Find threads that compete for too few CPUs: in a rank for some time, or of processes without a plan.
+"""Find threads that compete for too few CPUs for some time: of a rank, or of several that share CPUs.
 
 *Oversubscription* is more threads that could run than CPUs, for some time.
 
@@ -17,34 +17,28 @@ A thread also waits while other processes use its CPUs. So a thread that is not 
 at most in proportion to its CPU time, compared with the busiest thread: a thread that writes the output of
 two busy threads waits long beside other processes, but needs a CPU rarely. What n threads on c CPUs wait for
 each other is (n - c) / c of their CPU time; what they wait longer, they wait for others (`verdict`).
+Without any waiting, a thread would be runnable for its CPU time / (its CPU time + its sleep): its *demand*.
+If the demand of all is not too much, and they do not use all the time of the CPUs themselves, perhaps only
+other processes made them wait: that is never an error.
+
+A CPU quota gives a set of CPUs less: threads of one cgroup have no more CPUs than the quota, rounded down.
+Then time in which they are throttled is waiting, too.
 
 A streak of three samples over at least 10 seconds is an error; a warning where the kernel counts no run
-delay. A shorter streak is a warning at the end of a short run.
-
-Processes without a plan may *share* fewer CPUs than they could use: the classic "all on one core".
-
-    shell: CPUs 0-63 --> python: CPU 0, narrowed by libgomp at load --> 64 workers: CPU 0
-
-All workers have the mask of their parent, so that mask proves nothing. The *origin* of a mask is the last
-process, from a process up its ancestors, whose parent is allowed on more CPUs: here python. What this parent
-and the cpuset of the process allow is what the process could use. Whether an OpenMP runtime made the mask
-smaller is read from the libraries and variables of the origin; else it was the program or a user (taskset).
-
-Processes that wait need no CPU. So there is an error, or a warning if no runtime is the cause, only if more
-threads are busy than there are CPUs.
+delay. A shorter streak is a warning at the end of a short run. Oversubscription is a fact about CPUs: the
+threads of all ranks that share them are counted together too. Each rank alone may have no more threads than
+CPUs then, and sharing was asked for: a warning.
 """
 
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
-from ompbind.inspection import diagnosis, verdict
-from ompbind.inspection.rank_processes import Inspection, MaskOrigin, RankProcesses
-from ompbind.inspection.verdict import CpuUsage, OthersLoad, ThreadIssue, Verdict
+from ompbind.inspection import diagnosis
+from ompbind.inspection.verdict import CpuUsage, OthersLoad, ThreadIssue
 from ompbind.machine.read.linux_cgroup import Throttling, read_throttling
 from ompbind.machine.read.root import DirectoryRoot
 from ompbind.procfs.process_state import ProcessState, ThreadState
-from ompbind.procfs.reader import read_cpu_times
 from ompbind.record import Record
 from ompbind.text import Severity
 
@@ -58,28 +52,34 @@ CONFIRM_STEPS_S = (0.5, MIN_SPAN_S - 0.4)
 _LEAST_PART = 0.2  # of the run: a shorter streak that covers as much is a warning
 _MIN_DELAY = 0.5  # the run delay, relative to CPU time, above which threads compete for CPUs
 _MIN_THREADS = 1.25  # runnable threads for each CPU, above which they are too many
-_LEAST_SHARE = 0.05  # a thread competes if it was runnable, and is busy if it ran, for this share of the time
+LEAST_SHARE = 0.05  # a thread competes if it was runnable, and is busy if it ran, for this share of the time
 _ALWAYS = 0.9  # a thread that was runnable for this share of the time wants a CPU all the time
-_LEAST_WAIT = 0.1  # others matter to processes without a plan if these waited for so much of the time
-_SHOWN = 4  # processes that a text names
+_LEAST_AWAKE = 0.02  # a thread that waited for more than the rest of the time wanted a CPU all the time
+SHOWN = 4  # processes that a text names
 
 
 class LoadSample(Record):
     """The processes of one rank at a time of a monotonic clock.
 
-    `throttling` is how the CPU quota has throttled their cgroup since it was created. `usage` is the CPU time
-    of all CPUs, and of all ranks that share CPUs with the rank. Both are None if unknown.
+    `throttling` is how the CPU quota has throttled their cgroup since it was created, `quota` is that quota
+    in CPUs. `usage` is the CPU time of all CPUs, and of all ranks that share CPUs with the rank. All are None
+    if unknown.
     """
 
     at_s: float
     processes: tuple[ProcessState, ...]
     throttling: Throttling | None = None
+    quota: float | None = None
     usage: CpuUsage | None = None
 
     @property
     def delay_s(self) -> float:
         """The run delay of all threads so far, as far as it is known."""
         return sum(thread.delay_s or 0.0 for process in self.processes for thread in process.threads)
+
+    def count_usable(self, cpus: CpuSet) -> int:
+        """Return how many of some CPUs the quota gives to threads."""
+        return len(cpus) if self.quota is None else min(len(cpus), max(1, int(self.quota)))
 
     def throttled_since(self, before: "LoadSample | None") -> Throttling | None:
         """Return how the cgroup was throttled since an earlier sample; None if unknown."""
@@ -92,6 +92,7 @@ class _Load(Record):
     """A thread in one sample: the share of the time since the last sample in which it was runnable.
 
     `busy_s` and `delay_s` are its CPU time and its run delay since then; `delay_s` is None if unknown.
+    `demand` is the share of the time in which it would have been runnable if it never had to wait.
     """
 
     process: ProcessState
@@ -99,18 +100,23 @@ class _Load(Record):
     share: float
     busy_s: float = 0.0
     delay_s: float | None = None
+    demand: float = 0.0
 
 
 class Competitors(Record):
     """Threads that compete for fewer CPUs than threads, in one sample.
 
-    `runnable` is how many were runnable on average since the last sample, in a first sample at its moment.
-    `busy_s` and `delay_s` are as in `_Load`, without the time in which their cgroup was throttled.
+    `usable` is how many of the CPUs the quota gives to them. `runnable` is how many were runnable on average
+    since the last sample, in a first sample at its moment, `demand` how many would have been. `busy_s` and
+    `delay_s` are as in `_Load`, without the time in which their cgroup was throttled, unless the threads are
+    too many for the quota only.
     """
 
     cpus: CpuSet
+    usable: int
     threads: tuple[tuple[ProcessState, ThreadState], ...]
     runnable: float
+    demand: float
     busy_s: float
     delay_s: float | None
 
@@ -119,7 +125,8 @@ class Streak(Record):
     """Consecutive samples with competitors that wait; `samples` is 0 if the last sample has none.
 
     `busy_s` and `delay_s` are summed since the first sample, `runnable_s` is the number of competitors times
-    the seconds in which they were runnable. With `measured` the kernel counts run delays.
+    the seconds in which they were runnable, `demand_s` the same of their demand. With `measured` the kernel
+    counts run delays.
     """
 
     last: LoadSample | None = None
@@ -129,6 +136,7 @@ class Streak(Record):
     busy_s: float = 0.0
     delay_s: float = 0.0
     runnable_s: float = 0.0
+    demand_s: float = 0.0
     measured: bool = True
 
     @property
@@ -161,6 +169,7 @@ def add_sample(streak: Streak, sample: LoadSample) -> Streak:
         busy_s=streak.busy_s + competitors.busy_s,
         delay_s=streak.delay_s + (delay_s or 0.0),
         runnable_s=streak.runnable_s + competitors.runnable * (sample.at_s - streak.last.at_s),
+        demand_s=streak.demand_s + competitors.demand * (sample.at_s - streak.last.at_s),
         measured=streak.measured and delay_s is not None,
     )
 
@@ -176,21 +185,30 @@ def find_competitors(before: LoadSample | None, sample: LoadSample) -> Competito
     masks = {load.thread.cpus for load in loads if load.share}
     for cpus in {*masks, union(load.thread.cpus for load in loads)} - {EMPTY}:
         inside = [load for load in loads if load.share and load.thread.cpus <= cpus]
-        runnable = _count_runnable(inside)
-        if runnable <= _MIN_THREADS * len(cpus):
+        runnable, usable = _count_runnable(inside), sample.count_usable(cpus)
+        if runnable <= _MIN_THREADS * usable:
             continue
         delays = [load.delay_s for load in inside if load.delay_s is not None]
         # While the cgroup is throttled on a CPU, all runnable threads there wait.
-        throttled_s = throttling.throttled_s * runnable / len(cpus) if throttling else 0.0
-        threads = tuple((load.process, load.thread) for load in inside if load.share >= _LEAST_SHARE)
+        is_by_cpus = usable == len(cpus)
+        throttled_s = throttling.throttled_s * runnable / usable if throttling and is_by_cpus else 0.0
+        threads = tuple((load.process, load.thread) for load in inside if load.share >= LEAST_SHARE)
         busy_s = sum(load.busy_s for load in inside)
         delay_s = max(0.0, sum(delays) - throttled_s) if len(delays) == len(inside) else None
         found.append(
-            Competitors(cpus=cpus, threads=threads, runnable=runnable, busy_s=busy_s, delay_s=delay_s)
+            Competitors(
+                cpus=cpus,
+                usable=usable,
+                threads=threads,
+                runnable=runnable,
+                demand=sum(load.demand for load in inside),
+                busy_s=busy_s,
+                delay_s=delay_s,
+            )
         )
 
     def rate(each: Competitors) -> tuple[float, int, int]:
-        return each.runnable / len(each.cpus), len(each.cpus), -each.cpus.bits
+        return each.runnable / each.usable, len(each.cpus), -each.cpus.bits
 
     return max(found, key=rate, default=None)
 
@@ -219,34 +237,55 @@ def _measure(before: LoadSample | None, sample: LoadSample) -> list[_Load]:
         busy_s = max(0.0, (thread.busy_s or 0.0) - ((old and old.busy_s) or 0.0))
         delay_s = max(0.0, (thread.delay_s or 0.0) - ((old and old.delay_s) or 0.0))
         share = min(1.0, (busy_s + delay_s) / span_s)
-        loads.append(_Load(process=process, thread=thread, share=share, busy_s=busy_s, delay_s=delay_s))
+        awake = 1 - delay_s / span_s  # running or asleep
+        demand = min(1.0, busy_s / span_s / awake) if awake > _LEAST_AWAKE else 1.0
+        load = _Load(process=process, thread=thread, share=share, demand=demand)
+        loads.append(load.replace(busy_s=busy_s, delay_s=delay_s))
     return loads
 
 
-def judge_load(judged: Verdict, streak: Streak) -> Verdict:
-    """Add the issue "oversubscribed" to a verdict if the streak is long enough."""
-    return judged.add(make_load_issue(streak)) if streak.is_proof else judged
+def make_load_issue(streak: Streak, *, is_own: bool = True) -> ThreadIssue:
+    """Return the issue of a streak of at least three samples.
 
-
-def make_load_issue(streak: Streak) -> ThreadIssue:
-    """Return the issue of a streak of at least three samples: an error only if it is long enough."""
+    It is an error if the streak is long enough, and one rank or process, `is_own`, has too many threads.
+    """
     assert streak.competitors is not None
     competitors, cpus = streak.competitors, named("CPU", streak.competitors.cpus)
+    if competitors.usable < len(competitors.cpus):
+        cpus += f", of which the CPU quota gives the time of {competitors.usable},"
     samples = f"{streak.samples} samples over {streak.span_s:.{1 if streak.span_s < MIN_SPAN_S else 0}f} s"
-    severity = Severity.ERROR if streak.measured and streak.is_proof else Severity.WARNING
+    usable_s = competitors.usable * streak.span_s
+    is_certain = streak.demand_s > _MIN_THREADS * usable_s or streak.busy_s > _ALWAYS * usable_s
+    is_error = is_own and streak.measured and streak.is_proof and is_certain
     if streak.measured:
         runnable = streak.runnable_s / streak.span_s
         ratio = streak.delay_s / streak.busy_s if streak.busy_s else runnable
-        ratio = min(ratio, runnable / len(competitors.cpus) - 1)
-        text = f"on average {runnable:.1f} threads were runnable on {cpus} in {samples}, and waited for"
-        text += f" each other {ratio:.1f} times as long as they ran"
+        ratio = min(ratio, runnable / competitors.usable - 1)
+        text = f"on average {runnable:.1f} threads were runnable on {cpus} in {samples}, and waited"
+        text += f"{' for each other' if is_certain else ''} {ratio:.1f} times as long as they ran"
+        text += "" if is_certain else ", perhaps for other processes"
     else:
         text = f"{competitors.runnable:.0f} threads were runnable on {cpus} in the last of {samples}"
         text += "; the kernel does not count how long they waited (CONFIG_SCHED_INFO)"
-    pool, processes = _name_pool(competitors)
+    pool, processes = _name_pool(competitors) if is_own else (_name_processes(competitors), 0)
     remedy = f" (--processes-per-rank {processes}, or -t 1)" if processes > 1 else ""
-    text, threads = f"{text}; {pool}; use no more threads than CPUs{remedy}", len(competitors.threads)
-    return ThreadIssue(code="oversubscribed", severity=severity, threads=threads, text=text)
+    return ThreadIssue(
+        code="oversubscribed",
+        severity=Severity.ERROR if is_error else Severity.WARNING,
+        threads=len(competitors.threads),
+        text=f"{text}; {pool}; use no more threads than CPUs{remedy}",
+    )
+
+
+def _name_processes(competitors: Competitors) -> str:
+    """Name the processes of competing threads: "the processes are python (12) with 2 threads, yes (13)"."""
+    numbers = Counter((process.pid, process.name) for process, _ in competitors.threads)
+    names = [
+        f"{name} ({pid}){f' with {number} threads' if number > 1 else ''}"
+        for (pid, name), number in numbers.most_common(SHOWN)
+    ]
+    names += [f"{len(numbers) - SHOWN} more"] if len(numbers) > SHOWN else []
+    return f"the processes are {join_words(names)}"
 
 
 def _name_pool(competitors: Competitors) -> tuple[str, int]:
@@ -276,124 +315,10 @@ def _name_pool(competitors: Competitors) -> tuple[str, int]:
     return text, 1 + len(similar)
 
 
-def count_busy(process: ProcessState, before: Sequence[ProcessState], span_s: float) -> int:
-    """Count the busy threads of a process that was read `span_s` seconds ago as `before`, if at all.
-
-    A thread is busy if it was running or waiting for a CPU at both times, or has used CPU time in between.
-    """
-    earlier = {thread.tid: thread for state in before for thread in state.threads}
-    pairs = [(thread, earlier.get(thread.tid, thread)) for thread in process.threads]
-    least_s = _LEAST_SHARE * span_s
-    return sum(
-        now.state == old.state == "R" or (old is not now and (now.busy_s or 0) - (old.busy_s or 0) >= least_s)
-        for now, old in pairs
-    )
-
-
-User = tuple[ProcessState, CpuSet, MaskOrigin]
-"""A process without a plan, all the CPUs of its threads, the origin of its mask."""
-
-
-def find_shared_cpus(users: Iterable[tuple[User, int]]) -> Iterator[ThreadIssue]:
-    """Yield an issue for each set of CPUs that several processes share although they could use more.
-
-    Each process has its number of busy threads.
-    """
-    by_cpus: dict[CpuSet, list[tuple[User, int]]] = {}
-    for user, number in users:
-        process, cpus, origin = user
-        if cpus < origin.allowed and not process.is_kernel_thread:
-            by_cpus.setdefault(cpus, []).append((user, number))
-    for cpus, sharing in by_cpus.items():
-        busy = [user for user, number in sharing if number]
-        if len(busy) > 1 and sum(number for _, number in sharing) > len(cpus):
-            yield _make_issue(cpus, busy, is_short=True)
-        elif len(sharing) > 1 and len(cpus) == 1:
-            yield _make_issue(cpus, [user for user, _ in sharing], is_short=False)
-
-
-def _make_issue(cpus: CpuSet, sharing: Sequence[User], *, is_short: bool) -> ThreadIssue:
-    origins = {origin.process.pid: origin.process for _, _, origin in sharing}
-    first, allowed = next(iter(origins.values())), named("CPU", sharing[0][2].allowed)
-    by_runtime = next(filter(None, map(_explain_runtime, sharing)), "")
-    masks = [thread.cpus for thread in first.threads]
-    cause = by_runtime or f"{first.name} ({first.pid}): {diagnosis.explain_without_variable(first, masks)}"
-    who = f"{len(sharing)} {'busy ' if is_short else ''}processes are restricted to {named('CPU', cpus)}"
-    text = f"{who}, although {allowed} are allowed: {cause}"
-    if is_short:
-        effect = "gives it the CPUs of a plan" if len(origins) == 1 else "gives each its own CPUs"
-        pids = " ".join([*map(str, list(origins)[:_SHOWN]), *(["PID..."] if len(origins) > _SHOWN else [])])
-        doubt = "" if by_runtime else "if this is not intended, "
-        text += f"; {doubt}'ompbind rebind {pids}' {effect}"
-        text += ", and a start with 'ompbind run' prevents it" if by_runtime else ""
-    names = [f"{process.name} ({process.pid})" for process, _, _ in sharing[:_SHOWN]]
-    names += [f"{len(sharing) - _SHOWN} more"] if len(sharing) > _SHOWN else []
-    text += f"; the processes are {join_words(names)}"
-    severity = (Severity.ERROR if by_runtime else Severity.WARNING) if is_short else Severity.NOTE
-    threads = sum(len(process.threads) for process, _, _ in sharing)
-    return ThreadIssue(code="shared", severity=severity, threads=threads, text=text)
-
-
-def _explain_runtime(user: User) -> str:
-    """Return how a runtime made the mask of the origin smaller; "" if none did.
-
-    A program may have set the variables itself: then only processes that it has started since show them.
-    """
-    process, _, mask = user
-    origin = mask.process
-    masks = [(origin.initial_thread or origin.threads[0]).cpus]
-    cause = diagnosis.explain_narrowing(origin, masks)
-    if not cause and diagnosis.find_runtimes(origin):
-        cause = diagnosis.explain_narrowing(process, masks)
-    return f"in {origin.name} ({origin.pid}) {cause}" if cause else ""
-
-
-# The samples of all groups of an inspection. Throttling is judged for each cgroup.
-
-Streaks = Mapping[tuple[str | None, int | None, int], Streak]
-"""The streak of each group, by run ID, rank and PID of the first process."""
-
-
-def read_load(processes: Sequence[ProcessState], at_s: float) -> LoadSample:
-    """Make a sample of processes that were just read."""
+def read_load(processes: Sequence[ProcessState], at_s: float, quota: float | None) -> LoadSample:
+    """Make a sample of processes that were just read, of a cgroup with this quota."""
     throttling = read_throttling(DirectoryRoot("/"), str(processes[0].pid)) if processes else None
-    return LoadSample(at_s=at_s, processes=tuple(processes), throttling=throttling)
-
-
-def add_load(streaks: Streaks, inspection: Inspection) -> tuple[Streaks, Inspection]:
-    """Add an inspection to the streaks of its groups; return it with the issues that follow."""
-    now, cpu_times, root = time.monotonic(), read_cpu_times(), DirectoryRoot("/")
-    found, groups, throttled = {}, list(inspection.groups), []
-    issues, users = list(inspection.shared_issues), list[tuple[User, int]]()
-    by_cgroup: dict[str | None, Throttling | None] = {}  # equal cgroups are read once
-    for cpus, positions in verdict.find_sharing([group.cpus for group in inspection.groups]):
-        sharing = [inspection.groups[position] for position in positions]
-        times = {process.pid: process.times_s for group in sharing for process in group.processes}
-        usage = verdict.make_cpu_usage(now, cpu_times, times)
-        before, delay_s = Streak(), 0.0
-        for position, group in zip(positions, sharing, strict=True):
-            pid = group.first.pid
-            cgroup = root.read(f"proc/{pid}/cgroup")
-            if cgroup not in by_cgroup:
-                by_cgroup[cgroup] = read_throttling(root, str(pid))
-            before, throttling = streaks.get((group.run_id, group.rank, pid), Streak()), by_cgroup[cgroup]
-            sample = LoadSample(at_s=now, processes=group.processes, throttling=throttling, usage=usage)
-            last = before.last or LoadSample(at_s=now, processes=())
-            if group.origin and not group.expected:
-                busy = count_busy(group.first, last.processes, now - last.at_s)
-                users.append(((group.first, group.cpus, group.origin), busy))
-            delay_s += sample.delay_s - last.delay_s
-            if since := sample.throttled_since(last):
-                throttled.append((group, since))
-            streak = found[group.run_id, group.rank, pid] = add_sample(before, sample)
-            groups[position] = group.replace(verdict=judge_load(group.verdict, streak))
-        if before.last and before.last.usage:
-            load = verdict.measure_others(before.last.usage, usage, cpus)
-            if any(group.expected for group in sharing) or delay_s > _LEAST_WAIT * load.span_s:
-                threads = sum(group.verdict.threads for group in sharing)
-                issues += find_others(load, f", while {_name_groups(sharing)} ran", threads)
-    issues += [*find_shared_cpus(users), *find_throttled(throttled)]
-    return found, inspection.replace(groups=tuple(groups), shared_issues=verdict.sort_issues(issues))
+    return LoadSample(at_s=at_s, processes=tuple(processes), throttling=throttling, quota=quota)
 
 
 def find_others(load: OthersLoad, meanwhile: str, threads: int) -> Iterator[ThreadIssue]:
@@ -401,40 +326,3 @@ def find_others(load: OthersLoad, meanwhile: str, threads: int) -> Iterator[Thre
     if load.is_much:
         text = f"{load.text} in {load.span_s:.{1 if load.span_s < 10 else 0}f} s{meanwhile}"
         yield ThreadIssue(code="others", severity=Severity.WARNING, threads=threads, text=text)
-
-
-def find_throttled(measured: Iterable[tuple[RankProcesses, Throttling]]) -> Iterator[ThreadIssue]:
-    """Yield a warning for each cgroup that was throttled.
-
-    `measured` are groups of processes, each with the throttling of its cgroup between two samples.
-    """
-    by_cgroup: dict[str, list[tuple[RankProcesses, Throttling]]] = {}
-    for group, throttling in measured:
-        if throttling.throttled_periods:
-            by_cgroup.setdefault(throttling.cgroup, []).append((group, throttling))
-    for throttled in by_cgroup.values():
-        groups = [group for group, _ in throttled]
-        text = f"the CPU quota of the cgroup throttled {_name_groups(groups)} in {throttled[0][1]}"
-        text += ": use fewer ranks, threads or CPUs, or raise the quota"
-        threads = sum(group.verdict.threads for group in groups)
-        yield ThreadIssue(code="throttled", severity=Severity.WARNING, threads=threads, text=text)
-
-
-def _name_groups(groups: Sequence[RankProcesses]) -> str:
-    """Name groups of processes: "ranks 0-1 of run a and 2 processes"."""
-    ranks: dict[str | None, list[int]] = {}
-    for group in groups:
-        if group.rank is not None:
-            ranks.setdefault(group.run_id, []).append(group.rank)
-    names = [f"{named('rank', numbers)} of run {run_id}" for run_id, numbers in ranks.items()]
-    others = [group.first for group in groups if group.rank is None]
-    if len(others) == 1:
-        names.append(f"process {others[0].pid} ({others[0].name})")
-    elif others:
-        names.append(f"{len(others)} processes")
-    return " and ".join(names)
-
-
-def is_suspicious(streaks: Streaks) -> bool:
-    """Return whether a group had more runnable threads than CPUs in its last sample."""
-    return any(streak.samples for streak in streaks.values())

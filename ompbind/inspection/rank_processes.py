@@ -47,7 +47,8 @@ class RankProcesses(Record):
     """A group: the processes of one rank, parents before children, or one process without a rank.
 
     `expected` is None without a known plan. `attempt` counts the starts of the rank, from 1. `memory` has the
-    memory map of processes, by PID, as far as it was read. `origin` is that of the first process.
+    memory map of processes, by PID, as far as it was read. `origin` and `limits` are of the first
+    process.
     """
 
     run_id: str | None
@@ -58,6 +59,7 @@ class RankProcesses(Record):
     memory: tuple[tuple[int, MemoryMap], ...] = ()
     attempt: int = 1
     origin: MaskOrigin | None = None
+    limits: CgroupLimits = CgroupLimits()
 
     @property
     def first(self) -> ProcessState:
@@ -147,16 +149,17 @@ def _make_group(
     by_env = expect_variables(first.env)
     by_run = None if by_env else _expect_by_cpus(run_id, rank, processes, observed)
     expected = _use_bind_of_run(by_env, first, observed.runs) if by_env else by_run
-    origin, now = observed.origins.get(first.pid), observed.limits.get(first.pid, CgroupLimits())
+    origin, limits = observed.origins.get(first.pid), observed.limits.get(first.pid, CgroupLimits())
     assumed = expected or guess_expected(processes, origin.allowed if origin else EMPTY)
     return RankProcesses(
         run_id=run_id,
         rank=expected.rank if expected and rank is None else rank,
         processes=processes,
         expected=expected,
-        verdict=judge(processes, assumed, CpusetChange(now=now)),
+        verdict=judge(processes, assumed, CpusetChange(now=limits)),
         attempt=find_attempt(first.env),
         origin=origin,
+        limits=limits,
     )
 
 

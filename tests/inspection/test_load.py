@@ -8,8 +8,8 @@ from itertools import count, cycle
 
 import pytest
 
-from ompbind.inspection import load
-from ompbind.inspection.load import LoadSample, Streak, add_sample, find_competitors, judge_load
+from ompbind.inspection import load, shared_load
+from ompbind.inspection.load import LoadSample, Streak, add_sample, find_competitors, make_load_issue
 from ompbind.inspection.rank_processes import MaskOrigin
 from ompbind.inspection.verdict import Verdict
 from ompbind.machine.read.linux_cgroup import Throttling
@@ -21,7 +21,7 @@ from tests.inspection.test_rank_processes import OWN, inspect, rank
 FINE = Verdict(issues=(), summary="fine")
 
 
-def sample(at_s, threads, *times, names=("server",), throttled_s=0.0):
+def sample(at_s, threads, *times, names=("server",), throttled_s=0.0, quota=None):
     """A sample of one process, whose threads have (CPU time, run delay) and names in turn."""
     items = [item.partition("*") for item in threads.split()]
     each = [text for text, _, number in items for _ in range(int(number or 1))]
@@ -32,11 +32,12 @@ def sample(at_s, threads, *times, names=("server",), throttled_s=0.0):
     )
     process = ProcessState(pid=100, parent=1, name=names[0], threads=tuple(made))
     throttling = Throttling(cgroup="c", throttled_s=throttled_s)
-    return LoadSample(at_s=at_s, processes=(process,), throttling=throttling)
+    return LoadSample(at_s=at_s, processes=(process,), throttling=throttling, quota=quota)
 
 
 def judge(samples):
-    return judge_load(FINE, reduce(add_sample, samples, Streak()))
+    streak = reduce(add_sample, samples, Streak())
+    return FINE.add(make_load_issue(streak)) if streak.is_proof else FINE
 
 
 @pytest.mark.parametrize(("threads", "mask", "number"), [
@@ -46,6 +47,15 @@ def judge(samples):
 def test_more_runnable_threads_than_cpus_in_their_masks_compete(threads, mask, number):
     found = find_competitors(None, sample(0.0, threads))
     assert (found and str(found.cpus), len(found.threads) if found else 0) == (mask, number)
+
+
+@pytest.mark.parametrize(("threads", "quota", "usable"), [
+    ("R0-1*2", 1.0, 1), ("R0-1*2", 1.9, 1), ("R0-1*2", 2.0, 0), ("R0-1*3", 2.0, 2), ("R0", 0.5, 0),
+    ("R0*2", 4.0, 1), ("R0 R1", 1.0, 1),
+])  # fmt: skip
+def test_a_quota_gives_threads_fewer_cpus(threads, quota, usable):
+    found = find_competitors(None, sample(0.0, threads, quota=quota))
+    assert (found.usable if found else 0) == usable
 
 
 @pytest.mark.parametrize(("times", "runnable"), [
@@ -88,6 +98,37 @@ def test_a_streak_of_three_samples_over_ten_seconds_is_an_issue(samples, severit
     assert (str(verdict.severity), [issue.code for issue in verdict.issues]) == (severity, codes)
 
 
+LIGHT = [(0.02, 0.4)] * 5
+"""(CPU time, run delay) in each second of helpers on CPU 0, beside busy processes of others."""
+
+
+@pytest.mark.parametrize(("times", "severity", "text"), [
+    ([(0.2, 0.8), *LIGHT], "warning", "perhaps for other processes"),
+    (LIGHT, "warning", "perhaps for other processes"),
+    ([(0.2, 0.8)] * 2, "error", "waited for each other 1.0 times"),  # both want the CPU all the time
+    ([(0.19, 0.3)] * 5, "error", "waited for each other"),  # nobody else used the CPU
+])  # fmt: skip
+def test_threads_that_perhaps_wait_for_other_processes_only_are_no_error(times, severity, text):
+    verdict = judge(
+        sample(at_s, f"S0*{len(times)}", *((busy_s * at_s, delay_s * at_s) for busy_s, delay_s in times))
+        for at_s in (0, 5, 10, 15)
+    )
+    assert (str(verdict.severity), text in verdict.text) == (severity, True), verdict.text
+
+
+def test_threads_that_a_quota_stops_wait():
+    verdict = judge(sample(s, "R0-1*2", (s / 2, s / 2), throttled_s=s, quota=1.5) for s in (0, 6, 12, 18))
+    assert verdict.severity is Severity.ERROR
+    assert "CPUs 0-1, of which the CPU quota gives the time of 1, in 4" in verdict.text
+
+
+def test_ranks_that_share_cpus_get_a_warning_that_names_them():
+    samples = [sample(at_s, BUSY, (at_s / 15, at_s * 14 / 15)) for at_s in (0, 6, 12, 18)]
+    issue = make_load_issue(reduce(add_sample, samples, Streak()), is_own=False)
+    assert issue.severity is Severity.WARNING
+    assert "the processes are server (100) with 15 threads; use no more threads than CPUs" in issue.text
+
+
 def test_a_shorter_streak_is_a_warning_if_it_covers_a_fifth_of_the_run():
     streak = Streak()
     rows = ((0, 1, False), (0.5, 1, False), (1.5, 7.5, True), (1.5, 7.6, False), (11, 12, False))
@@ -124,7 +165,7 @@ def throttled(cgroup="a", periods=5, throttled_periods=3, throttled_s=0.25):
 def test_each_throttled_cgroup_has_one_warning(measured, issues):
     ranks = rank(0, "0-1", pid=12), rank(1, "2-3", pid=13)
     groups = inspect(*OWN, *ranks, process("0-3", pid=20, name="other", parent=1)).groups
-    found = list(load.find_throttled(zip(groups, measured, strict=False)))
+    found = list(shared_load.find_throttled(zip(groups, measured, strict=False)))
     assert all(issue.code == "throttled" and issue.severity is Severity.WARNING for issue in found)
     assert all(text in issue.text for issue, text in zip(found, issues, strict=True))
 
@@ -159,7 +200,7 @@ def users(origin, number=4, mask="0", allowed="0-3", busy=1, **more):
     (users(PARENT, allowed=""), "", ""),  # unknown
 ])  # fmt: skip
 def test_processes_on_fewer_cpus_than_they_could_use(users, severity, text):
-    issues = list(load.find_shared_cpus(users))
+    issues = list(shared_load.find_shared_cpus(users))
     assert [str(issue.severity) for issue in issues] == ([severity] if severity else [])
     assert text in "".join(issue.text for issue in issues)
 
@@ -174,4 +215,4 @@ def test_threads_that_wait_for_work_are_not_busy(before, now, used_s, busy):
         read.replace(threads=(read.threads[0].replace(state=state, busy_s=busy_s),))
         for state, busy_s in ((before, 9.0), (now, 9.0 + used_s))
     )
-    assert load.count_busy(second, [first] if before else [], 0.5) == busy
+    assert shared_load.count_busy(second, [first] if before else [], 0.5) == busy

@@ -166,6 +166,17 @@ def test_workers_on_the_cpu_of_a_narrowed_parent_are_found(child, region, ompbin
             assert words in one_line(done)
 
 
+@pytest.mark.long
+def test_busy_processes_are_judged_together(start, ompbind):
+    """Each alone has no more threads than CPUs."""
+    number = len(os.sched_getaffinity(0)) * 2
+    code = "import os; os.write(1, b'up\\n')\nwhile True: pass"
+    pids = [str(start("-c", code, program=sys.executable, up=1).pid) for _ in range(number)]
+    done = ompbind("inspect", *pids, timeout=60)
+    assert f"warning: {number} processes: on average" in one_line(done), done.stdout
+    assert done.returncode == 0
+
+
 @pytest.mark.parametrize(("mode", "service", "masks"), [
     ("rank", False, "both both"), ("thread", False, "both second"), ("exact", False, "first second"),
     ("rank", True, "both first"), ("none", True, "both both"),

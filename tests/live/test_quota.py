@@ -67,3 +67,14 @@ def test_ranks_that_a_launcher_has_bound_share_the_quota(ompbind, quota, local_r
     assert read_report(done)["OMPBIND_NUM_THREADS"] == "1"
     is_warned = "which is too little for 2 ranks" in one_line(done.stderr)
     assert is_warned == (local_rank == 0)
+
+
+@pytest.mark.long
+def test_more_busy_threads_than_the_quota_has_cpus_stop_a_strict_run(ompbind, quota):
+    """Also if there are as many CPUs as threads."""
+    both = ",".join(map(str, two_cpus()))
+    code = "import os\nos.fork()\nwhile True: pass"
+    options = ("--verify=strict", "-m", both, "--timeout", "50")
+    done = ompbind("run", *options, "--", sys.executable, "-c", code, before=quota(1), timeout=90)
+    assert done.returncode == 125, done.stderr
+    assert "of which the CPU quota gives the time of 1, in" in one_line(done.stderr)

@@ -463,3 +463,23 @@ def test_more_busy_processes_than_cpus_stop_a_strict_run(ompbind):
     done = ompbind("run", *verify, "--", *PYTHON, code, timeout=90)
     assert done.returncode == 0, "less than 10 seconds are a warning"
     assert "warning: rank 0: on average" in one_line(done.stderr)
+
+
+BUSY = (*PYTHON, "import os\nos.write(1, b'up\\n')\nwhile True: pass")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("where", ["shared", "none"])
+def test_busy_ranks_that_share_cpus_on_purpose_are_a_warning(start, ompbind, where):
+    """Each rank alone has no more threads than CPUs."""
+    mask, number = ("none", len(os.sched_getaffinity(0)) + 1) if where == "none" else (str(two_cpus()[0]), 3)
+    options = ("-n", str(number), "--share", "-m", mask, "-t", "1")[: -2 if where == "none" else None]
+    run = start("run", "--verify=strict", *options, "--timeout", "45", "--", *BUSY, up=number)
+    ranks = f"ranks 0-{number - 1}"
+    inspected = ompbind("inspect", "--all", timeout=60)
+    run.wait(60)
+    text = one_line(run.stderr.read())
+    assert (run.returncode, inspected.returncode) == (124, 0), text
+    assert f"warning: {ranks}: on average {number}.0 threads were runnable" in text
+    assert f"warning: {ranks} of run" in one_line(inspected.stdout)
+    assert "the processes are python" in text

@@ -1,0 +1,136 @@
+"""What the samples of the ranks of a run have shown: masks, processes, and load."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from ompbind.cpuset import CpuSet
+from ompbind.inspection.diagnosis import is_library, is_relevant
+from ompbind.inspection.judge import CpusetChange
+from ompbind.inspection.load import Streak, add_sample, make_load_issue, read_load
+from ompbind.inspection.verdict import CpuUsage, OthersLoad, ThreadIssue
+from ompbind.machine.read.linux_cgroup import CgroupLimits
+from ompbind.procfs.parsers import Stat
+from ompbind.procfs.process_state import ProcessState, read_process
+from ompbind.procfs.reader import list_threads, read_affinity, read_memory_policy
+
+MaskCounts = Counter[CpuSet]
+"""The number of threads by their affinity mask."""
+
+Activity = frozenset[tuple[int, int, tuple[int, ...]]]
+"""Of each process of a rank: its PID, its CPU time, and the addresses of its command line, new at execve."""
+
+
+class RankSamples:
+    """What the samples of one rank have shown.
+
+    `cpus` and `threads` are planned, `attempt` counts its starts. `pids` are its processes in the last
+    sample, `masks` counts their threads. Of its last snapshot, `processes` are all processes, () before the
+    first, `seen_s` is its time in seconds after the start of the last rank, `memory` the memory policy of the
+    first process as the kernel writes it, None if unknown, and `change` how its cpuset has changed since the
+    first. `streak` is its load since the start was complete, `longest` the longest one; `shared` and
+    `longest_shared` are the same of all ranks that share CPUs or a quota with it. `escaped`: threads
+    are allowed on CPUs outside the rank's, with the same mask in two samples in a row. `hidden`: it was
+    running but not visible in /proc. `others` is what other processes used of its CPUs so far,
+    `recent_others` between the last two samples. `most_busy` is the largest number of its processes that were
+    busy between two samples.
+    """
+
+    def __init__(self, cpus: CpuSet, threads: int) -> None:
+        self.cpus = cpus
+        self.threads = threads
+        self.pids: set[int] = set()
+        self.is_listed = self.escaped = False
+        self.outside: frozenset[CpuSet] = frozenset()  # masks in the last sample
+        self.others = self.recent_others = OthersLoad()
+        self.usage: CpuUsage | None = None  # also of the ranks that share its CPUs
+        self.most_busy = self.attempt = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget the last attempt of the rank."""
+        self.attempt += 1
+        self.hidden = False
+        self.masks = MaskCounts()
+        self.processes: tuple[ProcessState, ...] = ()
+        self.seen_s = 0.0
+        self.memory: str | None = None
+        self.change = CpusetChange()
+        self.streak = self.longest = self.shared = self.longest_shared = Streak()
+        self.activity: Activity | None = None  # when the snapshot was read
+
+    def count(self, pids: set[int]) -> bool:
+        """Count the threads of its processes by mask; returns whether the counts have changed."""
+        masks, self.pids = count_masks(pids), pids
+        outside = frozenset(mask for mask in masks if not mask <= self.cpus)
+        self.escaped, self.outside = bool(outside & self.outside), outside
+        self.is_listed = bool(masks)
+        changed = self.is_listed and masks != self.masks
+        self.masks = masks or self.masks
+        return changed
+
+    def find_activity(self, processes: Mapping[int, Stat]) -> Activity:
+        """Return what the processes of the rank have done so far."""
+        found = ((pid, processes[pid]) for pid in self.pids if pid in processes)
+        return frozenset((pid, stat.busy_ticks, stat.arguments) for pid, stat in found)
+
+    def read(self, first_pid: int, limits: CgroupLimits, seen_s: float) -> bool:
+        """Read its processes, the first one first; if that has exited, change nothing and return False."""
+        ordered = sorted(self.pids, key=lambda pid: (pid != first_pid, pid))
+        states = (read_process(pid, is_library, is_relevant) for pid in ordered)
+        processes = tuple(state for state in states if state)
+        if not (processes and processes[0].pid == first_pid):
+            return False
+        before = self.change.before or (limits if limits.cpuset else None)
+        self.change = CpusetChange(now=limits, before=before)
+        self.processes, self.seen_s, self.memory = processes, seen_s, read_memory_policy(first_pid)
+        return True
+
+    def add_load(self, at_s: float) -> None:
+        """Add the load of the processes that were just read."""
+        self.streak = add_sample(self.streak, read_load(self.processes, at_s, self.change.now.quota))
+        self.longest = max(self.longest, self.streak, key=lambda streak: streak.span_s)
+
+    @property
+    def is_load_in_doubt(self) -> bool:
+        """Whether more samples have to show if its threads compete for long."""
+        return any(streak.samples and not streak.is_proof for streak in (self.streak, self.shared))
+
+    def find_load(self, *, is_bound: bool = True, run_s: float | None = None) -> Iterator[ThreadIssue]:
+        """Yield the issue of its load, or of the load of all ranks that share its CPUs.
+
+        Of a rank that is not bound it is a warning. `run_s` is given at the end of a run of so many seconds:
+        then a load that was shorter than the proof takes counts.
+        """
+        if run_s is None:
+            own, shared = (streak.is_proof for streak in (self.streak, self.shared))
+            streak = self.streak if own else self.shared
+        else:
+            own, shared = (streak.is_most_of(run_s) for streak in (self.longest, self.longest_shared))
+            streak = self.longest if own else self.longest_shared
+        if own or shared:
+            yield make_load_issue(streak, is_own=own and is_bound)
+
+
+class SharedLoad:
+    """The load of ranks that share CPUs or a CPU quota, since the start was complete."""
+
+    def __init__(self, ranks: Sequence[RankSamples]) -> None:
+        self.ranks = ranks
+        self._streak = Streak()
+
+    def add(self, at_s: float) -> None:
+        """Add the load of ranks whose processes were just read, or had no CPU time since they were read."""
+        listed = [seen for seen in self.ranks if seen.is_listed and seen.processes]
+        processes = [process for seen in listed for process in seen.processes]
+        quota = listed[0].change.now.quota if listed else None
+        self._streak = add_sample(self._streak, read_load(processes, at_s, quota))
+        competitors = self._streak.competitors
+        pids = {process.pid for process, _ in competitors.threads} if competitors else set()
+        for seen in self.ranks:
+            seen.shared = Streak() if pids.isdisjoint(seen.pids) else self._streak
+            seen.longest_shared = max(seen.longest_shared, seen.shared, key=lambda streak: streak.span_s)
+
+
+def count_masks(pids: Collection[int]) -> MaskCounts:
+    """Count the threads of some processes by their affinity mask; threads that have exited are skipped."""
+    return Counter(mask for pid in pids for tid in list_threads(pid) if (mask := read_affinity(tid)))
