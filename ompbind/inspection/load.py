@@ -252,7 +252,7 @@ def make_load_issue(streak: Streak, *, is_own: bool = True) -> ThreadIssue:
     assert streak.competitors is not None
     competitors, cpus = streak.competitors, named("CPU", streak.competitors.cpus)
     if competitors.usable < len(competitors.cpus):
-        cpus += f", of which the CPU quota gives the time of {competitors.usable},"
+        cpus += f" (the CPU quota gives the time of {competitors.usable})"
     samples = f"{streak.samples} samples over {streak.span_s:.{1 if streak.span_s < MIN_SPAN_S else 0}f} s"
     usable_s = competitors.usable * streak.span_s
     is_certain = streak.demand_s > _MIN_THREADS * usable_s or streak.busy_s > _ALWAYS * usable_s

@@ -119,7 +119,7 @@ def test_threads_that_perhaps_wait_for_other_processes_only_are_no_error(times, 
 def test_threads_that_a_quota_stops_wait():
     verdict = judge(sample(s, "R0-1*2", (s / 2, s / 2), throttled_s=s, quota=1.5) for s in (0, 6, 12, 18))
     assert verdict.severity is Severity.ERROR
-    assert "CPUs 0-1, of which the CPU quota gives the time of 1, in 4" in verdict.text
+    assert "CPUs 0-1 (the CPU quota gives the time of 1) in 4" in verdict.text
 
 
 def test_ranks_that_share_cpus_get_a_warning_that_names_them():

@@ -77,4 +77,4 @@ def test_more_busy_threads_than_the_quota_has_cpus_stop_a_strict_run(ompbind, qu
     options = ("--verify=strict", "-m", both, "--timeout", "50")
     done = ompbind("run", *options, "--", sys.executable, "-c", code, before=quota(1), timeout=90)
     assert done.returncode == 125, done.stderr
-    assert "of which the CPU quota gives the time of 1, in" in one_line(done.stderr)
+    assert "the CPU quota gives the time of 1) in" in one_line(done.stderr)
