@@ -286,7 +286,7 @@ def _register(settings: BenchSettings, starts: Sequence[CandidateStart]) -> Iter
     """
     plans = [start.plan for start in starts if start.plan]
     sharing = plans[0].request.sharing if plans else Sharing.SHARE
-    with Registry(sharing, make_run_identity(settings.planning.run_id or "")) as registry:
+    with Registry(sharing, make_run_identity(settings.planning.run_id or "", settings.grace)) as registry:
         claim = registry.register_session(plans, settings.planning.request.configuration.digest)
     try:
         yield claim

@@ -118,7 +118,8 @@ def _plan_and_supervise(settings: Settings) -> Outcome | None:
         file = open_report(settings, spec)  # before anything starts
     if settings.rendezvous:
         spec = run_settings.set_up_rendezvous(settings, spec)
-    found = register.register_run(machine, request, make_run_identity(spec.run_id), *settings.parts)
+    identity = make_run_identity(spec.run_id, settings.grace)
+    found = register.register_run(machine, request, identity, *settings.parts)
     plan, release = found.plan, found.claim.release if found.claim else lambda: None
     try:
         if not settings.quiet:

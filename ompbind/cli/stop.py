@@ -15,7 +15,7 @@ from ompbind.errors import InspectError
 from ompbind.execution.orphans import has_exited, signal_listed
 from ompbind.inspection.targets import match_runs, read_visible_claims, read_visible_runs
 from ompbind.planning.other_runs import LiveRun
-from ompbind.procfs.parsers import Stat
+from ompbind.procfs.parsers import Stat, find_descendants
 from ompbind.procfs.reader import read_processes, read_stat
 from ompbind.registry.claims import CLAIM_SUFFIX, WAITING_SUFFIX, open_claim, read_exit
 from ompbind.registry.registry import read_user
@@ -23,8 +23,12 @@ from ompbind.report.text import render_error
 
 EXAMPLES = (("Stop a run", "ompbind stop nightly"), ("The names of live runs", "ompbind ps"))
 
+_STOPPED, _TRACED = "T", "t"
+"""States of processes: stopped by a signal, or by a debugger, where SIGCONT has no effect."""
+
 _HINT = "'ompbind ps' lists live runs"
 
+_LIMIT_S = 5.0  # for the exit of a run, besides three times its --grace: for ranks, what they leave, output
 _START_S = 0.5  # until a run that has just started has a supervisor that other processes find
 _POLL_S = 0.02  # between two looks at the processes of runs: a pidfd is not possible in each container
 
@@ -32,41 +36,73 @@ _POLL_S = 0.02  # between two looks at the processes of runs: a pidfd is not pos
 def stop(ctx: click.Context) -> int:
     """Stop live runs: send SIGTERM to the supervisor of each, and wait until all processes have exited.
 
-    Ranks get SIGTERM, and SIGKILL after the --grace of their run. A run is named as 'ompbind ps' shows it, or
-    by how its name begins. The exit code is 1 if a run could not be stopped.
+    Ranks get SIGTERM, and SIGKILL after the --grace of their run. A run that Ctrl-Z has paused is continued
+    first. A run is named as 'ompbind ps' shows it, or by how its name begins. The exit code is 1 if a run
+    could not be stopped, or has not exited five seconds after three times its --grace.
     """
     words: Sequence[str] = ctx.params["words"]
     if not words:
         raise InspectError("no run is given", hint=_HINT)
     live = read_visible_claims((CLAIM_SUFFIX, WAITING_SUFFIX))
-    named, stopped = dict[LiveRun, None](), []
+    named, stopping = dict[LiveRun, None](), []
     for word in words:
         if not (found := match_runs(word, tuple(live))):
             raise InspectError(f"no live run is named {word!r}", hint=_HINT)
         named |= dict.fromkeys(found)
     for run in named:
         try:
-            stopped.append((run, *_send(run, live[run])))
+            stopping.append((run, *_send(run, live[run])))
         except InspectError as error:
             write_stderr(render_error(error, read_message_width()))
-    failed, begun = len(stopped) < len(named), time.monotonic()
-    while stopped:
-        for run, claim, process in list(stopped):
+    exited, begun = 0, time.monotonic()
+    while stopping:
+        for run, claim, process, supervisor in list(stopping):
+            after_s, limit_s = time.monotonic() - begun, 3 * run.grace_s + _LIMIT_S
             if has_exited(run.pid, process):
-                stopped.remove((run, claim, process))
                 code = read_exit(claim)
                 how = "has exited" if code is None else f"exited with code {code}"
-                write_stdout(f"run {run.run_id} {how}, {time.monotonic() - begun:.1f} s after SIGTERM")
-        time.sleep(_POLL_S if stopped else 0)
-    return int(failed)
+                write_stdout(f"run {run.run_id} {how}, {after_s:.1f} s after SIGTERM")
+                exited += 1
+            elif after_s > limit_s:
+                stuck = supervisor if _read_state(supervisor) == _TRACED else run.pid
+                hint = f"'kill -KILL {stuck}' kills it and its ranks"
+                late = InspectError(f"{_name(run)} has not exited {limit_s:g} s after SIGTERM", hint=hint)
+                write_stderr(render_error(late, read_message_width()))
+            else:
+                _continue(run, supervisor)  # Ctrl-Z may come late, too
+                continue
+            stopping.remove((run, claim, process, supervisor))
+        time.sleep(_POLL_S if stopping else 0)
+    return int(exited < len(named))
 
 
-def _send(run: LiveRun, path: str) -> tuple[int, Stat]:
+def _name(run: LiveRun) -> str:
+    return f"run {run.run_id} (pid {run.pid})"
+
+
+def _read_state(pid: int) -> str:
+    stat = read_stat(pid)
+    return stat.state if stat else ""
+
+
+def _continue(run: LiveRun, supervisor: int) -> bool:
+    """Continue all processes of a run if it is paused, as Ctrl-Z or SIGSTOP does; return whether it was."""
+    if _STOPPED not in map(_read_state, (run.pid, supervisor)):
+        return False
+    stats = read_processes()
+    for pid in find_descendants(stats, (run.pid,)) & stats.keys():
+        if stats[pid].state == _STOPPED:
+            signal_listed(pid, stats[pid], signal.SIGCONT)
+    return True
+
+
+def _send(run: LiveRun, path: str) -> tuple[int, Stat, int]:
     """Send SIGTERM to the supervisor of a run, or to a run that waits, or to a session of bench.
 
-    Return its open claim, which has its exit code in the end, and its process. Raises InspectError.
+    Return its open claim, which has its exit code in the end, its process, and the pid that got SIGTERM.
+    Raises InspectError.
     """
-    name = f"run {run.run_id} (pid {run.pid})"
+    name = _name(run)
     if run.uid != os.geteuid():  # also for root: another user may write any pid into a claim
         user = read_user(run.uid)
         raise InspectError(f"{name} belongs to user {user}", hint=f"'kill {run.pid}' stops it, as {user}")
@@ -87,9 +123,11 @@ def _send(run: LiveRun, path: str) -> tuple[int, Stat]:
             children = ((pid, stat) for pid, stat in stats.items() if stat.parent == run.pid)
             pids = [pid for pid, stat in children if stat.name == SUPERVISOR_NAME]
         for pid in pids:
+            is_paused = _continue(run, pid)
             if pid in stats and signal_listed(pid, stats[pid], signal.SIGTERM):
-                print_message(f"stopping {name}")
-                return claim, process
+                how = "is paused: continuing and stopping it"
+                print_message(f"{name} {how}" if is_paused else f"stopping {name}")
+                return claim, process, pid
         time.sleep(_POLL_S)
     hint = "stop its launcher, as with scancel or Ctrl-C, or the process itself"
     raise InspectError(f"{name} has no supervisor: 'ompbind exec' has started it", hint=hint)

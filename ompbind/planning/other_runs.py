@@ -29,7 +29,7 @@ class LiveRun(Record):
     divided the CPUs of this machine in the same way, "" if the rank has a plan of its own. `groups` are the
     names of its groups, each with its number of ranks: "server 1, load 4". `wanted` are the CPUs of the cores
     that it may get, if it waits until CPUs are free; it then claims none. A session of bench (`is_session`)
-    claims the CPUs of all its candidates and lists no ranks.
+    claims the CPUs of all its candidates and lists no ranks. `grace_s` are the seconds of its --grace.
     """
 
     run_id: str
@@ -48,6 +48,7 @@ class LiveRun(Record):
     groups: str = ""
     wanted: CpuSet = EMPTY
     is_session: bool = False
+    grace_s: int = 10
 
 
 class RunIdentity(Record):
@@ -66,6 +67,7 @@ class RunIdentity(Record):
     placement_index: int | None = None
     rank: int = 0
     pid_space: int = 0
+    grace_s: int = 0
 
     def is_same_job(self, run: LiveRun) -> bool:
         """Return whether a live run is a rank of the same launcher's job."""

@@ -82,6 +82,7 @@ _FIELDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "division": ("division", clean_name),
     "groups": ("groups", lambda text: clean_line(text[:_GROUPS_LIMIT])),
     "wanted": ("wanted", _parse_cpus),
+    "grace": ("grace_s", _parse_number),
     "session": ("is_session", lambda text: text == str(True)),
 }
 """Key of a line → field of `LiveRun` and its parser; lines of ranks and of restarts are not included."""

@@ -27,6 +27,7 @@ import stat
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from math import ceil
 
 from ompbind.commands.rank_variables import OMPBIND_RUN_ID
 from ompbind.cpuset import EMPTY, CpuSet, count, union
@@ -69,7 +70,7 @@ _STRICT = (Sharing.AVOID, Sharing.EXCLUSIVE)
 """The *strict* modes: a run fails if it cannot read the claims of others or write its own claim."""
 
 
-def make_run_identity(run_id: str) -> RunIdentity:
+def make_run_identity(run_id: str, grace_s: float = 0.0) -> RunIdentity:
     """Return the identity of this process for other runs."""
     return RunIdentity(
         run_id=clean_name(run_id),
@@ -78,6 +79,7 @@ def make_run_identity(run_id: str) -> RunIdentity:
         started=int(time.time()),
         parent_run_id=clean_name(os.environ.get(OMPBIND_RUN_ID, "")),
         pid_space=read_pid_namespace(),
+        grace_s=ceil(grace_s),
     )
 
 
@@ -113,7 +115,7 @@ def make_division(plan: Plan) -> str:
 
 
 def _make_run(identity: RunIdentity) -> LiveRun:
-    names = ("run_id", "pid", "uid", "started", "parent_run_id", "pid_space")
+    names = ("run_id", "pid", "uid", "started", "parent_run_id", "pid_space", "grace_s")
     return LiveRun(ranks=(), claimed=EMPTY, **{name: getattr(identity, name) for name in names})
 
 

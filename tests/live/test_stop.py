@@ -1,21 +1,35 @@
 """`ompbind stop` with real runs."""
 
+import ctypes
 import os
 import random
 import re
+import signal
 import time
 from pathlib import Path
 
 import pytest
 
+from ompbind.commands.rank_variables import SUPERVISOR_NAME
+from ompbind.procfs.reader import read_stat
 from ompbind.registry.registry import read_live_runs
-from tests.live.conftest import RUNTIME_DIR, one_line, wait_until
-from tests.live.other_user import NOBODY, as_user
+from tests.live.conftest import (
+    RUNTIME_DIR,
+    children_of,
+    one_line,
+    ranks_of,
+    state_of,
+    supervisor_of,
+    wait_until,
+)
+from tests.live.other_user import NOBODY, as_user, unavailable
 from tests.long import rounds
 
 WAIT = "echo up; while :; do sleep 0.05; done"
 WAIT_FOR_OTHER = f'trap \'touch "$0/$1"; until [ -e "$0/$2" ]; do sleep 0.02; done; exit 7\' TERM; {WAIT}'
 """A rank that exits after SIGTERM when another rank has got it too."""
+
+PTRACE_ATTACH = 16
 
 
 @pytest.fixture
@@ -89,3 +103,62 @@ def test_runs_of_other_users_are_refused(ompbind, live, public, public_ompbind, 
     done = ompbind("stop", "of-root", before=as_user(NOBODY), program=public_ompbind)
     assert (done.returncode, "belongs to user root" in done.stderr) == (1, True)
     assert process.poll() is None
+
+
+def pause(process, what):
+    """Pause a run as Ctrl-Z does, or stop its foreground process, its supervisor or its ranks by SIGSTOP."""
+    if what == "Ctrl-Z":
+        process.send_signal(signal.SIGTSTP)
+        pids = [process.pid, *ranks_of(process)]
+    else:
+        supervisor = supervisor_of(process)
+        pids = {"foreground": [process.pid], "supervisor": [supervisor], "ranks": children_of(supervisor)}
+        pids = pids.get(what) or [process.pid, supervisor]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: {*map(state_of, pids)} == {"T"}, "it is paused")
+
+
+@pytest.mark.parametrize("what", ["Ctrl-Z", "foreground", "supervisor", "both", "ranks"])
+def test_a_paused_run_is_continued_and_stopped(ompbind, live, what):
+    process = live("paused", "--grace", "60", script=(f"trap 'exit 7' TERM; {WAIT}",), ranks=2)
+    other = live("other")
+    pause(process, what)
+    done = ompbind("stop", "paused", "other")
+    assert (done.returncode, process.wait(5), other.wait(5)) == (0, 7, 143)
+    said = "is paused: continuing and stopping it"
+    assert (said in one_line(done.stderr), "stopping run other" in done.stderr) == (what != "ranks", True)
+    assert "run paused exited with code 7, " in done.stdout
+
+
+def test_a_run_that_waits_and_a_session_are_continued_and_stopped(ompbind, start, live, claims):
+    live("kept")
+    words = ("bench", "-q", "--max-rounds", "1000", "--run-id", "tuning", "--", "sleep", "0.2")
+    session = start(*words, process_group=0)
+    waiting = start("run", "--exclusive", "--wait", "--run-id", "waiting", "--", "true")
+    wait_until(lambda: {"waits", "tuning"} <= {*ompbind("ps").stdout.split()}, "both are registered")
+    time.sleep(random.random() / 2)
+    os.killpg(session.pid, signal.SIGTSTP)
+    waiting.send_signal(signal.SIGTSTP)
+    wait_until(lambda: state_of(session.pid) == state_of(waiting.pid) == "T", "both are paused")
+    done = ompbind("stop", "waiting", "tuning")
+    assert (done.returncode, waiting.wait(5), session.wait(10)) == (0, -15, 143), done
+    assert one_line(done.stderr).count("is paused: continuing and stopping it") == 2
+
+
+def test_a_run_that_does_not_exit_is_an_error_after_a_while(ompbind, live):
+    """A debugger holds its supervisor, which SIGCONT does not continue."""
+    process = live("held", "--grace", "0")
+    supervisor = supervisor_of(process)
+    wait_until(lambda: read_stat(supervisor).name == SUPERVISOR_NAME, "it has its name")
+    if ctypes.CDLL(None).ptrace(PTRACE_ATTACH, supervisor, None, None):
+        unavailable("this system permits no ptrace")
+    os.waitpid(supervisor, 0)  # it is held
+    done = ompbind("stop", "held")
+    assert done.returncode == 1
+    text = f"run held (pid {process.pid}) has not exited 5 s after SIGTERM"
+    hint = f"'kill -KILL {supervisor}' kills it and its ranks"
+    assert (text in one_line(done.stderr), hint in one_line(done.stderr)) == (True, True), done
+    os.kill(supervisor, signal.SIGKILL)
+    os.waitpid(supervisor, 0)
+    assert process.wait(5) == 125
