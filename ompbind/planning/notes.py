@@ -165,23 +165,25 @@ _QUOTA_RANKS = "quota-ranks"
 
 def _list_quota(plan: Plan) -> Iterator[Note]:
     throttling = find_throttling(plan)
-    limited = CpuSet(
-        placement.threads
-        for part in plan.parts
-        for placement in part.placements
-        if part.request.threads is None and placement.threads < len(placement.cpus)
-    )
-    has_too_many_ranks = any(note.code == _QUOTA_RANKS for note in throttling)
     machine, ranks = plan.machine, len(plan.placements) + plan.request.outside_ranks
     if (quota := machine.quota) is None:
         return
-    requests = [part.request for part in plan.parts]
-    if limited and not has_too_many_ranks:
+    fewer = [
+        (part.request.threads is None, placement.threads)
+        for part in plan.parts
+        for placement in part.placements
+        if placement.threads < len(placement.cpus)
+    ]
+    limited = CpuSet(threads for by_quota, threads in fewer if by_quota)
+    cpus = sum(len(placement.cpus) for placement in plan.placements) * ranks / len(plan.placements)
+    if fewer and cpus > quota and not any(note.code == _QUOTA_RANKS for note in throttling):
+        requests = [part.request for part in plan.parts]
         takes_cores = all(each.needs_strategy and STRATEGIES[each.strategy].takes_cores for each in requests)
-        fewer = render_fewer_cpus(machine, quota / ranks) if takes_cores else "a smaller mask"
-        text = f"the CPU quota of the cgroup is {quota:g}: threads per rank limited to {limited}"
-        text += f"; pools that count CPUs have more ({fewer} gives fewer CPUs)"
-        yield Note(code="quota", text=text, warning=True)
+        remedy = render_fewer_cpus(machine, quota / ranks) if takes_cores else "a smaller mask"
+        text = f"the CPU quota of the cgroup is {quota:g}: "
+        text += f"threads per rank limited to {limited}; " if limited else ""
+        text += f"pools that count CPUs have more threads ({remedy} gives fewer CPUs)"
+        yield Note(code="quota", text=text, warning=bool(limited))
     yield from throttling
 
 

@@ -40,6 +40,7 @@ def test_threads_are_within_the_quota_and_equal_for_equal_ranks(cpus, quota):
     (4.0, {"ranks": 2, "threads": 2}, {}), (1.0, {"outside_ranks": 1}, {"quota-ranks": "for 2 ranks"}),
     (4.0, {"ranks": 2, "threads": 3}, {"quota": "6 threads will be throttled (lower --threads)"}),
     (4.0, {"outside_ranks": 1}, {"quota": "is 4: threads per rank limited to 2"}),
+    (10.0, {"outside_ranks": 1}, {"quota": "is 10: threads per rank limited to 5"}),
     (4.0, {"outside_ranks": 1, "threads": 3}, {"quota": "6 threads will be throttled"}),
 ])  # fmt: skip
 def test_warnings_name_the_quota(quota, options, expected):
@@ -63,17 +64,19 @@ def test_warnings_name_the_quota(quota, options, expected):
     (1, 4.5, {"cores": 2, "sharing": Sharing.AVOID}, "", ""), (1, 4.5, {"reserve": 2}, "-c 4", ""),
     (1, 4.5, {"bind": Bind.THREAD}, "-c 4", "1-3"), (1, 1.5, {"bind": Bind.THREAD}, "-c 1", ""),
     (1, 4.5, {"bind": Bind.EXACT}, "-c 4", "0-3"), (1, 4.5, {"bind": Bind.NONE}, "-c 4", ""),
+    (1, 4.5, {"threads": 2}, "-c 4", ""), (1, 8.0, {"threads": 2}, "", ""),
     (2, 4.5, {"ranks": 2, "service_cores": 1}, "--smt 1 -c 2", ""),
 ])  # fmt: skip
 def test_pools_that_count_cpus_need_as_few_as_the_quota_has(smt, quota, options, fewer, used):
     plan = make_plan(make_machine(EIGHT.replace(smt=smt), quota=quota), Request(**options))
     texts = {note.code: note.text for note in plan.notes}
-    assert texts.get("quota", "").partition("have more (")[2].removesuffix(" gives fewer CPUs)") == fewer
+    _, _, remedy = texts.get("quota", "").partition("pools that count CPUs have more threads (")
+    assert remedy.removesuffix(" gives fewer CPUs)") == fewer
     assert texts.get("quota-cpus", "").startswith(f"threads run on CPUs {used};") == bool(used)
 
 
 @pytest.mark.parametrize(("options", "threads"), [
-    ({"ranks": 2}, None), ({"ranks": 2, "threads": 6}, 12), ({"threads": 10, "ranks": 1}, None),
+    ({"ranks": 2}, None), ({"ranks": 2, "threads": 6}, 12), ({"threads": 10}, None), ({"threads": 11}, 11),
     ({"outside_ranks": 3}, 32),
 ])  # fmt: skip
 def test_a_warning_names_the_limit_that_leaves_too_few_tasks(options, threads):

@@ -12,7 +12,7 @@ and of all its ancestors are read, innermost first: the first cpuset counts, and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from itertools import islice
 
 from ompbind.cpuset import CpuSet
@@ -48,7 +48,7 @@ def read_limits(root: Root, process: str = "self") -> CgroupLimits:
     mems: CpuSet | None = None
     innermost = partition = ""
     quotas: list[float] = []
-    for directory in read_directories(root, process):
+    for directory in read_directories(root, {"cpu", "cpuset"}, process):
         if cpuset is None and (cpuset := _read_cpuset(root, directory, "cpus")):
             innermost = f"/{directory}"
         mems = _read_cpuset(root, directory, "mems") if mems is None else mems
@@ -77,17 +77,15 @@ def read_limits_of(root: Root, pids: Iterable[int]) -> dict[int, CgroupLimits]:
     return {pid: limits[text] for pid, text in cgroups.items()}
 
 
-def read_directories(
-    root: Root, process: str = "self", controllers: frozenset[str] | None = None
-) -> Iterator[str]:
+def read_directories(root: Root, controllers: Set[str], process: str = "self") -> Iterator[str]:
     """Yield the directories that limit a process's CPUs, CPU time or tasks: of its cgroup and its ancestors.
 
-    Each hierarchy's directories are in order, innermost first. `controllers` select the hierarchies with one
-    of these controllers, "" for version 2.
+    Each hierarchy's directories are in order, innermost first. `controllers` select hierarchies of version 1;
+    version 2 has one for all.
     """
     paths = dict(_read_paths(root, process))
     for mount in _read_mounts(root):
-        if controllers is None or mount[0] & controllers:
+        if mount[0] & {"", *controllers}:
             yield from _list_directories(mount, _find_limiting_path(mount[0], paths))
 
 
@@ -213,7 +211,7 @@ def read_throttling(root: Root, process: str = "self") -> Throttling | None:
     Counted since the cgroups were created, and summed over quotas. None if no cgroup counts periods.
     """
     innermost, sums = "", Counter[str]()
-    for directory in read_directories(root, process, controllers=frozenset(("", "cpu"))):
+    for directory in read_directories(root, {"cpu"}, process):
         counts = _read_counts(root, f"{directory}/cpu.stat") or {}
         if "nr_periods" in counts:
             innermost = innermost or directory

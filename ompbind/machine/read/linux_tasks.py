@@ -27,7 +27,7 @@ def read_task_limit(root: Root) -> TaskLimit | None:
 
 
 def _list_limits(root: Root) -> Iterator[TaskLimit]:
-    for directory in read_directories(root, controllers=frozenset(("", "pids"))):
+    for directory in read_directories(root, {"pids"}):
         most, used = (
             whole_number(read_word(root, f"{directory}/pids.{name}")) for name in ("max", "current")
         )
