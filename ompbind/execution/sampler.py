@@ -72,7 +72,8 @@ class AffinitySampler:
     `sample_at` is the time of the next sample, `due_at` that of the next sample or count; None when no sample
     is needed. `complete` is set when the start is complete; `stable` is whether threads were stable then.
     `findings` are the issues so far, `verified` is the result so far, None before there is any; `stopped` is
-    whether that has stopped the run.
+    whether that has stopped the run. `ended` are attempts that are to be judged: a rank whose samples are of
+    its attempt before, and whether the start was complete then.
     """
 
     def __init__(self, planned: Mapping[int, tuple[CpuSet, int]], run_id: str) -> None:
@@ -88,6 +89,7 @@ class AffinitySampler:
         self.findings = Findings()
         self.verified: VerificationResult | None = None
         self.stopped = False
+        self.ended: list[tuple[int, bool]] = []
         self._run_id = run_id
         order = list(self.ranks)
         sharing = find_sharing([seen.cpus for seen in self.ranks.values()])
@@ -107,9 +109,9 @@ class AffinitySampler:
         self.begin_again(now)
 
     def begin_again(self, now: float, rank: int | None = None) -> None:
-        """Verify from the start, after a rank was restarted; forget its last attempt."""
+        """Verify from the start, after a rank was restarted: its last attempt is in `ended`."""
         if rank is not None:
-            self.ranks[rank].begin()
+            self.ended.append((rank, self.complete))
         self.start_at = self.stable_since = now
         self.stable = self.complete = False
         self.step_s = FIRST_S

@@ -34,16 +34,17 @@ def sample_affinities(run: Run) -> None:
     now, cpu_began_s = time.monotonic(), time.process_time()
     if not sampler.is_sample_due(now):
         return
+    _judge_ended(run, sampler)
     was_complete = sampler.complete
     sampler.sample({pid: child.rank for pid, child in run.live.items()}, now)
     verified = _evaluate(run, sampler, at_once=not was_complete)
     in_doubt = any(seen.is_load_in_doubt for seen in sampler.ranks.values())
     cpu_s = time.process_time() - cpu_began_s  # without the report: it is written only if something changes
     sampler.schedule_next(now, cpu_s, unconfirmed=in_doubt or bool(sampler.findings.unconfirmed))
-    if verified is None:
-        return
-    _report(run, sampler, verified)
-    if verified.strict and verified.state is not State.OK:
+    if verified:
+        _report(run, sampler, verified)
+    is_wrong = sampler.findings.has_errors or (verified and verified.state is not State.OK)
+    if run.options.strict and is_wrong:
         run.reap_children()  # a rank that has just failed was not stopped
         if run.live and not run.shutdown.begun:
             sampler.stopped = True
@@ -67,6 +68,18 @@ def _evaluate(run: Run, sampler: AffinitySampler, *, at_once: bool) -> Verificat
     return verified if sampler.complete or verified.errors else None
 
 
+def _judge_ended(run: Run, sampler: AffinitySampler) -> None:
+    """Report errors of attempts that have exited, as at the end of a run, and forget their samples."""
+    ended, sampler.ended = sampler.ended, []
+    ranks = {rank for rank, was_complete in ended if not was_complete}
+    if ranks:
+        verified = select_issues(_make_verified(run, sampler), lambda rank, _: rank in ranks)
+        if verified.errors:
+            _report(run, sampler, verified)
+    for rank, _ in ended:
+        sampler.ranks[rank].begin()
+
+
 def finish_verification(run: Run) -> VerificationResult:
     """Return the result of the whole run, after reporting errors of the last sample.
 
@@ -74,6 +87,7 @@ def finish_verification(run: Run) -> VerificationResult:
     """
     sampler = run.sampler
     assert sampler
+    _judge_ended(run, sampler)
     verified = (sampler.complete and sampler.verified) or _make_verified(run, sampler)
     if verified.errors:
         _report(run, sampler, verified)

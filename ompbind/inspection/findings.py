@@ -25,6 +25,11 @@ class Findings:
         self._reported_errors: frozenset[tuple[int, str]] | None = None
         self._reported: frozenset[_Key] = frozenset()  # all issues
 
+    @property
+    def has_errors(self) -> bool:
+        """Whether any error was reported."""
+        return bool(self._errors)
+
     def confirm(self, verified: VerificationResult, *, at_once: bool) -> VerificationResult:
         """Return the result with the issues that the last sample had too, or with all `at_once`."""
         found = _list_issues(verified)

@@ -39,7 +39,7 @@ class RankSamples:
         self.cpus = cpus
         self.threads = threads
         self.pids: set[int] = set()
-        self.is_listed = self.escaped = False
+        self.is_listed = self.escaped = self.hidden = False
         self.outside: frozenset[CpuSet] = frozenset()  # masks in the last sample
         self.others = self.recent_others = OthersLoad()
         self.usage: CpuUsage | None = None  # also of the ranks that share its CPUs
@@ -49,7 +49,6 @@ class RankSamples:
     def begin(self) -> None:
         """Forget the last attempt of the rank."""
         self.attempt += 1
-        self.hidden = False
         self.masks = MaskCounts()
         self.processes: tuple[ProcessState, ...] = ()
         self.seen_s = 0.0

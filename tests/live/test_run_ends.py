@@ -156,8 +156,8 @@ CASES = {
         start_only, "--until=b",
     ),
     "there was an error before a restart": (
-        "rank == 0 == leave() or attempt == '1' and (leave(), wait(), sys.exit(1))",
-        finish_after(ERROR), "--on-failure=restart:1",
+        "if rank: wait()\nelif attempt == '2': open(over, 'w')\nelse: leave_for_a_sample(); sys.exit(1)",
+        start_only, "--on-failure=restart:1",
     ),
     "there was an error in the last sample only, long after the start": (
         "wait(); leave_for_a_sample()", finish_after("verified: 2 ranks"),
