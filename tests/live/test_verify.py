@@ -228,12 +228,15 @@ def test_daemons_belong_to_their_rank(ompbind, tmp_path, parts, ranks, daemon):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make namespaces")
-def test_a_proc_that_shows_no_rank_is_reported_and_proves_nothing(ompbind, tmp_path, parts):
+@pytest.mark.parametrize(("script", "restart"), [
+    ("sleep 0.6", ()), ("test $OMPBIND_ATTEMPT = 2 || { sleep 0.6; exit 1; }", ("--on-failure", "restart:1")),
+])  # fmt: skip
+def test_a_proc_that_shows_no_rank_is_reported_and_proves_nothing(ompbind, tmp_path, parts, script, restart):
     before = ("unshare", "--pid", "--fork", "--kill-child")
     if subprocess.run([required("unshare"), *before[1:], "true"], capture_output=True).returncode:
         pytest.skip("needs namespaces, which takes root or user namespaces")
-    options = ("--verify=strict", "--report", str(tmp_path / "run.json"), "-n", "2", "-m", parts)
-    done = ompbind("run", *options, "--", "sleep", "0.6", before=before)
+    options = ("--verify=strict", "--report", str(tmp_path / "run.json"), "-n", "2", "-m", parts, *restart)
+    done = ompbind("run", *options, "--", "sh", "-c", script, before=before)
     assert done.returncode == 125
     assert "not seen: /proc does not show the threads of ranks 0-1" in one_line(done.stderr)
     ranks = json.loads((tmp_path / "run.json").read_text())["verified"]["ranks"]
