@@ -56,7 +56,7 @@ PARTS = {
     "problems": Part((f"{ALONE} --part problems",), packages=f"{WORKERS} ray==2.60.0 {TORCH}"),
     "vllm": Part(("$PYTHON benchmarks/vllm_setup.py", f"{ALONE} --part vllm")),
     "vm": Part(("$PYTHON -m pytest -q -n auto --dist loadgroup --part vm tests/vm",), f"{SLURM} iproute2"),
-    "soak": Part(("$PYTHON -m tests.soak --minutes 30",)),
+    "soak": Part(("$PYTHON -m tests.soak --number 500",)),
     "image": Part((f"{ALONE} --part image",), "podman runc catatonit mmdebstrap"),
     "packages": Part(
         ("make dist zipapp", f"OMPTEST_ZIPAPP=dist/ompbind.pyz {ALONE} --part packages tests/packaging")

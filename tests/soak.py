@@ -1,33 +1,55 @@
-"""Start random runs with random loads, signals, kills and users, and check that nothing is left of each.
+"""Start random runs: groups, hostile servers, signals, pauses, kills; check how each ends and what is left.
 
-    python -m tests.soak [--minutes 30] [--seed N] [--once]
+    python -m tests.soak [--number 500] [--seed N] [--busy 4]
 
-Each run has a seed of its own: a finding prints it, and `--seed N --once` does the same again, as far as the
-machine repeats its timing. Checked after each run: its time, its exit code, its report, messages without a
-traceback, and that no process, claim or temporary file is left. At the end: the descriptors of this process.
-Exits with 1 after a finding.
+Each run has a seed of its own: a finding prints it, and `--seed N --number 1` does the same again, as far as
+the machine repeats its timing. `allowed_codes` and `allowed_states` say how a run may end; they follow the
+documentation, not the code. Checked after each run: its time, its exit code, the last line of --verify, its
+report, messages without a traceback, and that no process, claim or file is left. At the end: the descriptors
+of this process. Exits with 1 after a finding.
 """
 
 import argparse
 import json
 import os
 import random
+import re
+import shlex
 import signal
+import socket
+import subprocess
 import sys
 import time
-from contextlib import suppress
-from itertools import count
+from contextlib import ExitStack, suppress
 from subprocess import TimeoutExpired
 from typing import NamedTuple
 
-from tests.live.conftest import OMPBIND, RUNTIME_DIR, children_of
+from tests.live.conftest import OMPBIND, RUNTIME_DIR, children_of, run_program
 from tests.live.other_user import NOBODY, as_user, make_public_ompbind, public_directory
 from tests.live.scenes import CLEANUP_S, Scene, check_messages
 
-LIMIT_S = 30.0
-"""Seconds that a run may take: its longest load is stopped after 2 s."""
+LIMIT_S = 20.0
+"""Seconds that a run may take after the last event: its longest load is stopped after some 5 s."""
 
-LOADS = {
+CPUS = sorted(os.sched_getaffinity(0))
+MOVE = f"taskset -pc {','.join(map(str, CPUS))} $$ >/dev/null; "
+"""A rank leaves the one CPU that it was given."""
+
+
+class Load(NamedTuple):
+    """What a rank does: a script of sh, or the path of a program.
+
+    `code` is its exit code if nothing disturbs it, None if it does not end; with a restart it is `last`.
+    `moves` is for how many seconds it has left its CPU.
+    """
+
+    script: str
+    code: int | None = None
+    last: int | None = None
+    moves: float = 0.0
+
+
+PLAIN = tuple(Load(script, code) for script, code in {
     "exit 0": 0,
     "exit 7": 7,
     "sleep 0.3; exit 3": 3,
@@ -44,154 +66,389 @@ LOADS = {
     "i=0; while [ $i -lt 30 ]; do (sleep 0.1 &) ; i=$((i+1)); done; exit 0": 0,
     "exec <&- >&- 2>&-; sleep 0.1; exit 0": 0,
     "while :; do :; done": None,
-    "kill -USR1 $PPID; kill -HUP $PPID; trap '' USR1 HUP; sleep 0.1; exit 0": None,
-    "kill $PPID; sleep 300": 128 + signal.SIGTERM,
-}
-"""The script of a rank, and its exit code if nothing disturbs it; None for a rank that does not end."""
+    "kill -USR1 $PPID; kill -HUP $PPID; trap '' USR1 HUP; sleep 0.1; exit 0": 0,
+    "kill $PPID; sleep 300": None,
+    "/no/such/command": 127,
+    "/etc/passwd": 126,
+}.items())  # fmt: skip
 
-STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
-OTHERS = (signal.SIGHUP, signal.SIGUSR1, signal.SIGWINCH, signal.SIGCONT, signal.SIGTSTP)
+MOVING = (
+    Load(f"{MOVE}sleep 300", moves=300),
+    Load(f"{MOVE}sleep 2", 0, moves=2),
+    Load(f"{MOVE}sleep 2; exit 3", 3, moves=2),
+    Load(f"test $OMPBIND_ATTEMPT = 2 || {{ {MOVE}sleep 2; exit 5; }}", 5, 0, moves=2),
+    Load(f"{MOVE}sleep 0.05; taskset -pc $OMPBIND_CPUS $$ >/dev/null; sleep 1", 0, moves=0.05),
+)
+"""Loads that --verify has to notice, if they last long enough for two samples."""
+
+SERVER = """
+import socket, sys, time
+first, again = eval(sys.argv[1])
+server, kept = socket.create_server(("127.0.0.1", int(sys.argv[2]))), []
+while True:
+    client, _ = server.accept()
+    try:
+        client.sendall(first)
+        while again:
+            client.sendall(again)
+            time.sleep(0.02)
+    except OSError:
+        continue
+    kept += [client] * (again is not None)
+"""
+"""A server that writes something to each client, one by one, and then something again and again."""
+
+
+def serve(first: bytes, again: bytes | None = b"") -> str:
+    """Return the script of a server; without `again` it closes a connection after its first answer."""
+    return f'exec $PYTHON -I -S -c "$SERVER" {shlex.quote(repr((first, again)))} PORT 2>/dev/null'
+
+
+class Ready(NamedTuple):
+    """What --ready asks, whether it ever succeeds, and the script that it asks, "" for any."""
+
+    check: str
+    succeeds: bool
+    script: str = ""
+
+
+HTTP = "http://127.0.0.1:PORT/"
+LINES = f"while :; do echo {'a' * 40}b; sleep 0.01; done"
+REPLACE_LOGS = 'cd "$1"/logs; rm $OMPBIND_GROUP.0.*; {} $OMPBIND_GROUP.0.out; sleep 300'
+
+READY = (
+    Ready("exec:true", True),
+    Ready("exec:sleep 0.2", True),
+    Ready("exec:sh -c 'sleep 300 & exit 0'", True),
+    Ready("exec:false", False),
+    Ready("exec:sleep 300", False),
+    Ready("exec:sh -c 'setsid sleep 300 & exit 1'", False),
+    Ready("exec:sh -c 'kill -STOP $$'", False),
+    Ready("""exec:sh -c 'trap "" TERM INT; sleep 300 & while :; do sleep 1; done'""", False),
+    Ready("tcp:PORT", False, "sleep 300"),
+    Ready("tcp:PORT", True, serve(b"")),
+    Ready(HTTP, True, serve(b"HTTP/1.1 200 OK\r\n\r\n", None)),
+    Ready(HTTP, True, serve(b"HTTP/1.1 200 OK\r\n\r\n", b"an answer that never ends")),
+    Ready(HTTP, False, serve(b"HTTP/1.1 500 wrong\r\n\r\n", None)),
+    Ready(HTTP, False, serve(b"")),
+    Ready(HTTP, False, serve(b"", None)),
+    Ready(HTTP, False, serve(b"\0\xff garbage\n" * 1000, None)),
+    Ready(HTTP, False, serve(b"HTTP/1.1 2", b"0")),
+    Ready(HTTP, False, serve(b"HTTP/1.1 200 OK\r\nX: ", b"y")),
+    Ready("text:^up$", True, "sleep 0.1; echo up; sleep 300"),
+    Ready("text:^up$", True, f"echo up >&2; {LINES}"),
+    Ready("text:^(a|aa)+c", False, LINES),
+    Ready("text:^(a|aa)+c", False, f"head -c 3000000 /dev/zero | tr '\\0' a; {LINES}"),
+    Ready("text:^root", False, REPLACE_LOGS.format("mkfifo")),
+    Ready("text:^root", False, REPLACE_LOGS.format("ln -s /etc/passwd")),
+)
+
+
+class Group(NamedTuple):
+    """The ranks of one command. `ready` is for the group after it."""
+
+    options: tuple[str, ...]
+    load: Load
+    ready: Ready | None = None
+
+
+class Event(NamedTuple):
+    """A signal, "stop" (by ompbind) or "close" (the reader of messages), after some seconds."""
+
+    after_s: float
+    what: str
+    target: str = "foreground"
 
 
 class Plan(NamedTuple):
-    """One random run: its options, its load, and what is done to it: (seconds, signal, to the supervisor).
+    """One random run: its options, its groups, whether the last one has --until, and what is done to it.
 
-    `is_early` does it while ompbind itself starts: then signals have their default actions. `second` are the
-    options of a second group, whose ranks exit with code 0.
+    `is_early` does it while ompbind itself starts: then signals have their default actions. `is_hidden`: the
+    run has an empty /proc.
     """
 
     options: tuple[str, ...]
-    script: str
-    disturbances: tuple[tuple[float, int, bool], ...]
-    is_early: bool
-    as_nobody: bool
-    second: tuple[str, ...] = ()
+    groups: tuple[Group, ...]
+    until: bool = False
+    events: tuple[Event, ...] = ()
+    is_early: bool = False
+    as_nobody: bool = False
+    is_hidden: bool = False
 
+    @property
+    def scripts(self) -> list[str]:
+        return [group.load.script for group in self.groups]
+
+    @property
+    def is_killed(self) -> bool:
+        return any(event.what == "SIGKILL" and event.target != "rank" for event in self.events)
+
+    @property
+    def limit_s(self) -> float:
+        has_limit = "--timeout" in self.options
+        return float(self.options[self.options.index("--timeout") + 1]) if has_limit else LIMIT_S
+
+
+STOPS, OTHERS = ("SIGTERM", "SIGINT", "SIGQUIT"), ("SIGHUP", "SIGUSR1", "SIGWINCH", "SIGCONT")
+PAUSES, DEADLY = ("SIGSTOP", "SIGTSTP"), (*STOPS, "SIGHUP", "SIGUSR1", "SIGKILL")
 
 OPTIONS = (
-    ("--verify", 0.3), ("--report run.json", 0.6), ("--output tag", 0.3), ("--log-dir logs", 0.3),
-    ("--on-failure continue", 0.2), ("--on-failure restart:2", 0.1), ("--bind none", 0.1),
-    ("--bind exact", 0.1), ("--bind thread", 0.1), ("--memory bind", 0.2), ("--smt all", 0.2),
-    ("--stdin none", 0.2),
+    ("--verify", 0.3), ("--verify=strict", 0.5), ("--report run.json", 0.6), ("--output tag", 0.3),
+    ("--log-dir logs", 0.3), ("--memory bind", 0.1), ("--stdin none", 0.2),
 )  # fmt: skip
-"""Options with their probability; of options with the same name, the first counts."""
+"""Options of a run with their probability; of options with the same name, the first counts."""
+
+OF_GROUPS = (
+    ("--on-failure continue", 0.2), ("--on-failure restart:1", 0.3), ("--bind none", 0.1),
+    ("--bind exact", 0.1), ("--bind thread", 0.1),
+)  # fmt: skip
+
+
+def choose_options(chosen: random.Random, rows: tuple[tuple[str, float], ...]) -> list[str]:
+    options: dict[str, str] = {}
+    for text, probability in rows:
+        if chosen.random() < probability:
+            options.setdefault(re.split("[ =]", text)[0], text)
+    return " ".join(options.values()).split()
+
+
+def make_events(chosen: random.Random) -> list[Event]:
+    events: list[Event] = []
+    while chosen.random() < 0.45 and len(events) < 5:
+        after_s = chosen.choice((0.0, 0.005, 0.05, chosen.uniform(0, 1)))
+        what = chosen.choice((*STOPS, *STOPS, *OTHERS, *PAUSES, "SIGTSTP", "SIGKILL", "stop", "close"))
+        target = chosen.choice(("foreground", "foreground", "supervisor", "rank"))
+        if what == "SIGKILL" and "SIGKILL" in {each.what for each in events}:
+            continue  # if both processes of ompbind are killed at once, ranks may survive: documented
+        events.append(Event(after_s, what, target))
+        if what in PAUSES and target != "rank":
+            end = "stop" if chosen.random() < 0.3 else "SIGCONT"
+            target = target if what == "SIGSTOP" else "foreground"  # a shell continues only that
+            events.append(Event(chosen.choice((0.05, 0.3)), end, target))
+    return events
 
 
 def make_plan(chosen: random.Random) -> Plan:
-    script = chosen.choice([*LOADS])
-    ranks, grace = chosen.choice((1, 1, 2, 2, 3, 5)), chosen.choice((0.1, 0.3))
-    options = ["--share", "-n", str(ranks), "--grace", str(grace), *chosen.choice(((), ("-q",), ("-v",)))]
-    if LOADS[script] is None or chosen.random() < 0.3:
-        options += ["--timeout", str(chosen.choice((0.2, 0.5, 1)))]
-    for text, probability in OPTIONS:
-        if chosen.random() < probability and text.split()[0] not in options:
-            options += text.split()
-    second: tuple[str, ...] = ()
-    if chosen.random() < 0.3:
-        options += ["--name", "a", *chosen.choice(((), ("--until", "b")))]
-        options += chosen.choice(((), ("--ready", "exec:true"), ("--ready", "exec:sleep 0.2")))
-        second = ("--name", "b", "-n", str(chosen.choice((1, 3))))
-    disturbances = []
-    while chosen.random() < 0.45 and len(disturbances) < 4:
-        number = chosen.choice((*STOPS, *STOPS, *OTHERS, signal.SIGKILL))
-        if number == signal.SIGKILL and any(each[1] == number for each in disturbances):
-            continue  # if both processes of ompbind are killed at once, ranks may survive: documented
-        after_s = chosen.choice((0.0, 0.005, 0.05, chosen.uniform(0, 1)))
-        disturbances.append((after_s, number, chosen.random() < 0.3))
-    is_early, as_nobody = chosen.random() < 0.2, os.geteuid() == 0 and chosen.random() < 0.3
-    return Plan(tuple(options), script, tuple(disturbances), is_early, as_nobody, second)
+    groups, number = [], chosen.choice((1, 1, 1, 2, 2, 3))
+    for left in reversed(range(number)):
+        load = chosen.choice(MOVING if chosen.random() < 0.25 and len(CPUS) > 1 else PLAIN)
+        ready = chosen.choice(READY) if left and chosen.random() < 0.6 else None
+        ranks, options = chosen.choice((1, 1, 2, 2, 3, 5)), choose_options(chosen, OF_GROUPS)
+        if ready:
+            options += ["--ready-timeout", "10" if ready.succeeds else chosen.choice(("0.3", "0.6", "1"))]
+        if ready and ready.script:
+            load, ranks = Load(ready.script), 1
+        options += ["-n", str(ranks), *(["-m", str(CPUS[0])] if load.moves else [])]
+        groups.append(Group(tuple(options), load, ready))
+    events, is_root, text = make_events(chosen), os.geteuid() == 0, str(groups)
+    options = ["--share", "--grace", chosen.choice(("0.1", "0.3")), *choose_options(chosen, OPTIONS)]
+    options += chosen.choice(((), (), ("-q",), ("-v",)))
+    options += ["--log-dir", "logs"] if "text:" in text and "--log-dir" not in options else []
+    # without /proc, daemons are not found: documented
+    if is_hidden := is_root and chosen.random() < 0.2 and not any(sign in text for sign in ("&", "exec:")):
+        events = [each for each in events if each.what in STOPS]
+    is_early = not is_hidden and "stop" not in str(events) and chosen.random() < 0.2
+    ends = {each.what for each in events if each.what == "stop" or each.target != "rank"} & {*STOPS, "stop"}
+    stays = any(each.what in PAUSES and each.target == "rank" for each in events)
+    if (stays or any(each.load.code is None for each in groups)) and (is_early or not ends):
+        moves = any(each.load.moves for each in groups)
+        options += ["--timeout", "2.5" if moves else chosen.choice(("0.2", "0.5", "1"))]
+    return Plan(
+        options=tuple(options),
+        groups=tuple(groups),
+        until=number > 1 and chosen.random() < 0.5,
+        events=tuple(events),
+        is_early=is_early,
+        as_nobody=is_root and not is_hidden and "SERVER" not in text and chosen.random() < 0.3,
+        is_hidden=is_hidden,
+    )
 
 
-def allowed_codes(plan: Plan) -> set[int]:
-    """Return the exit codes that the documentation allows; several where the order of events decides."""
-    signals, own = [number for _, number, _ in plan.disturbances], LOADS[plan.script]
-    codes = {128 + number for number in signals if number in (*STOPS, signal.SIGKILL)}
-    codes |= {-number for number in signals if plan.is_early or number in (signal.SIGINT, signal.SIGKILL)}
-    codes |= {own or 0}
-    codes |= {1} if plan.is_early and signal.SIGINT in signals else set()  # Python itself was starting
+def natural_codes(plan: Plan) -> set[int]:
+    """Return the exit codes of a run that nothing disturbs, several where the order of exits decides."""
+    if wrong := {each.load.code or 0 for each in plan.groups if each.load.script.startswith("/")}:
+        return wrong
+    codes, ends = set[int](), list[int | None]()
+    for group in plan.groups:
+        restarts = "restart:1" in group.options and group.load.last is not None
+        ends.append(group.load.last if restarts else group.load.code)
+        if group.ready:
+            codes |= {125} if ends[-1] is not None or not group.ready.succeeds else set()
+            if not group.ready.succeeds:
+                break
+    else:
+        codes |= {0} if {*(ends[-1:] if plan.until else ends)} == {0} else set()
+    return codes | {code for code in ends if code}
+
+
+def allowed_codes(plan: Plan, states: set[str]) -> set[int]:
+    """Return the exit codes that the documentation allows, for a run with one of these states of --verify."""
+    codes, names = natural_codes(plan), {each.what for each in plan.events}
+    names |= {"SIGTERM"} if "stop" in names or "kill $PPID; sleep 300" in plan.scripts else set()
+    names |= {"SIGUSR1", "SIGHUP"} if "USR1" in str(plan.scripts) else set()
+    numbers = {signal.Signals[name] for name in names if name in DEADLY}
+    codes |= {128 + number for number in numbers}
+    if not names.isdisjoint(STOPS):  # the next steps, and of a rank that would have started again
+        codes |= {143, 137, *(each.load.code or 143 for each in plan.groups)}
+    codes |= {-number for number in numbers if plan.is_early or number in (signal.SIGINT, signal.SIGKILL)}
+    codes |= {1} if plan.is_early and "SIGINT" in names else set()  # Python itself was starting
     codes |= {124} if "--timeout" in plan.options else set()
-    codes |= {125} if signal.SIGKILL in signals or "--ready" in plan.options else set()
-    codes |= {0} if "--until" in plan.options else set()
-    codes |= {128 + signal.SIGUSR1, 128 + signal.SIGHUP} & {128 + number for number in signals}
-    codes |= {128 + signal.SIGUSR1, 128 + signal.SIGHUP} if "USR1" in plan.script else set()
-    # a rank that is stopped by the failure of another, or by a signal before the load has begun
-    return codes | {128 + signal.SIGTERM, 128 + signal.SIGKILL, 0} if signals or own else codes
+    codes |= {125} if plan.is_killed else set()
+    codes |= {128 + signal.SIGPIPE} if "close" in names else set()
+    if "--verify=strict" in plan.options and states != {"ok"}:
+        codes = (codes - ({0} if "ok" not in states else set())) | {125}
+    return codes
 
 
-def disturb(process, plan: Plan) -> None:
-    """Send the signals of a plan; most plans first wait until the supervisor has started a rank."""
-    give_up_at = time.monotonic() + LIMIT_S
-    while not plan.is_early and process.poll() is None and time.monotonic() < give_up_at:
-        if any(map(children_of, children_of(process.pid))):
-            break
-        time.sleep(0.002)
-    for after_s, number, to_supervisor in plan.disturbances:
-        time.sleep(after_s)
-        pids = children_of(process.pid) if to_supervisor else [process.pid]
-        for pid in pids[:1]:
-            with suppress(ProcessLookupError):
-                os.kill(pid, number)
-            if number == signal.SIGTSTP:
-                time.sleep(0.05)
-                with suppress(ProcessLookupError):
-                    os.kill(process.pid, signal.SIGCONT)
+def allowed_states(plan: Plan) -> set[str]:
+    """Return the states that --verify may have at the end: ok, error and not seen."""
+    if any(script.startswith("/") for script in plan.scripts):
+        return {"not seen"}
+    loads, states = [each.load for each in plan.groups], {"ok"}
+    is_calm = not (plan.events or plan.until or any(each.ready for each in plan.groups))
+    if any(each.moves for each in loads):
+        lasts = is_calm and plan.limit_s > 2 and all(each.moves > 1 or each.code == 0 for each in loads)
+        states = {"error"} if lasts and any(each.moves > 1 for each in loads) else {"error", "ok"}
+    if plan.is_hidden:
+        lasts = is_calm and all(each.code is None and "kill" not in each.script for each in loads)
+        states = {"not seen"} if lasts else {*states, "not seen"}
+    return states | ({"not seen"} if plan.is_early or plan.is_killed else set())
+
+
+def do(event: Event, process: subprocess.Popen[str], stop: list[str]) -> None:
+    """Send a signal to a process of a run, stop the run, or close the reader of its messages."""
+    if event.what == "close" and process.stderr:
+        process.stderr.close()
+    elif event.what == "stop":
+        done = run_program(*stop, timeout=LIMIT_S)
+        assert "Traceback" not in done.stderr, done.stderr
+        if code := re.search(r"exited with code (\d+)", done.stdout):
+            assert process.wait(1) % 256 in (int(code[1]), 256 - signal.SIGINT), done.stdout
+    else:
+        pids = [process.pid]
+        for _ in range(("foreground", "supervisor", "rank").index(event.target)):
+            pids = [child for pid in pids for child in children_of(pid)][:1]
+        with suppress(ProcessLookupError):
+            for pid in pids:
+                os.kill(pid, signal.Signals[event.what])
 
 
 def check_run(scene: Scene, plan: Plan, program: str) -> None:
     """Run a plan in the directory of a scene; raises AssertionError for a finding."""
-    before = as_user(NOBODY) if plan.as_nobody else ()
-    command = scene.command("sh", "-c", plan.script)
-    if plan.second:
-        command += [":", *plan.second, *scene.command("sh", "-c", "sleep 0.2 & wait")]
-    process = scene.begin(*plan.options, *command, before=before, cwd=scene.directory, program=program)
-    disturb(process, plan)
+    words = [*plan.options, "--run-id", scene.marker]
+    for name, group in zip("abc", plan.groups, strict=False):
+        words += [":"] if name > "a" else []
+        words += ["--name", name, *group.options] if len(plan.groups) > 1 else group.options
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            port = str(one.getsockname()[1])
+        words += ["--ready", group.ready.check.replace("PORT", port)] if group.ready else []
+        words += ["--until", name] if plan.until and group is plan.groups[-1] else []
+        script = group.load.script.replace("PORT", port)
+        words += scene.command(*([script] if script.startswith("/") else ["sh", "-c", script]))
+    before = as_user(NOBODY) if plan.as_nobody else []
+    if plan.is_hidden:
+        before = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc; exec "$@"', "sh", *before]
+    (temporary := scene.directory / "tmp").mkdir()
+    temporary.chmod(0o777)
+    variables = {"SERVER": SERVER, "PYTHON": os.path.realpath(sys.executable)}
+    process = scene.begin(
+        *words, before=before, env=scene.environment(**variables, TMPDIR=str(temporary)), program=program,
+        cwd=scene.directory, process_group=0, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    while not plan.is_early and process.poll() is None:
+        if any(map(children_of, children_of(process.pid))):
+            break
+        time.sleep(0.002)
+    for event in plan.events:
+        time.sleep(event.after_s)
+        do(event, process, [*before, program, "stop", scene.marker])
+    has_reader = bool(process.stderr and not process.stderr.closed)
     try:
-        _, stderr = process.communicate(timeout=LIMIT_S)
+        text = process.communicate(timeout=LIMIT_S)[1] if has_reader else process.wait(LIMIT_S) and ""
     except TimeoutExpired:
         raise AssertionError(f"it has not ended in {LIMIT_S:g} s") from None
-    scene.check_nothing_left("the run", CLEANUP_S)
-    is_killed = any(number == signal.SIGKILL for _, number, _ in plan.disturbances)
-    if not (is_killed or (plan.is_early and plan.disturbances)):
-        check_messages(stderr)
-        report, code = scene.directory / "run.json", process.returncode
-        # a run that a signal ended before its start may have none
-        if "--report" in plan.options and (report.exists() or not plan.disturbances):
-            found = json.loads(report.read_text())["exit_code"]
-            assert found == (128 - code if code < 0 else code), f"report: {found}, {code}"
-    assert process.returncode in allowed_codes(plan), f"exit code {process.returncode}: {stderr}"
-    files = [name for _, _, names in os.walk(scene.directory) for name in names]
-    files += os.listdir(os.environ[RUNTIME_DIR])
-    left = [name for name in files if name.endswith((".tmp", ".new"))]
-    assert not left, f"temporary files: {left}"
+    messages = "".join(re.findall("^ompbind: .*\n(?:  .*\n)*", text or "", re.M))
+    try:
+        assert plan.is_early or "Traceback" not in (text or ""), text
+        scene.check_nothing_left("the run", CLEANUP_S)
+        check_end(scene, plan, process.returncode, messages if has_reader else None)
+        if plan.is_killed:  # the next run removes what it has left
+            again = ("run", "-q", "--share", "--report", "run.json", "--", "true")
+            run_program(*before, program, *again, cwd=scene.directory)
+        check_files(scene)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{messages[-3000:]}") from None
+
+
+LAST_LINES = {"verified for": "ok", "verified at": "ok", "not as planned": "error", "not seen": "not seen"}
+ABOUT_THREADS = re.compile(rf"^ompbind: (?:\w+: )?({'|'.join(LAST_LINES)}|verified|the threads of)", re.M)
+
+
+def check_end(scene: Scene, plan: Plan, code: int, text: str | None) -> None:
+    """Check the exit code, the messages (None without a reader) and the report of a run that has ended."""
+    is_whole = not (plan.is_killed or (plan.is_early and plan.events))
+    has_verify, is_quiet = "--verify" in str(plan.options), "-q" in plan.options
+    states = allowed_states(plan) if has_verify else {"ok"}
+    lines = ABOUT_THREADS.findall(text or "")
+    found = [LAST_LINES[line] for line in lines if line in LAST_LINES]
+    if is_whole:
+        check_messages(text or "")
+    if has_verify and text is not None and is_whole and not (is_quiet and "ok" in states):
+        assert len(found) == 1, f"{len(found)} last lines"
+    assert {*lines[-1:]} <= {*LAST_LINES}, f"the last line is {lines[-1:]}"
+    assert len(found) <= has_verify, f"{len(found)} last lines"
+    assert {*found} <= states - ({"ok"} if is_quiet else set()), f"last line {found} instead of {states}"
+    if "--report" in plan.options and is_whole:
+        assert (scene.directory / "run.json").exists(), "no report"
+        report = json.loads((scene.directory / "run.json").read_text())
+        assert report["exit_code"] == (128 - code if code < 0 else code), f"{report['exit_code']} in report"
+        assert (report["verified"] is not None) == has_verify, "verified in report"
+        if has_verify:
+            found.append(report["verified"]["state"])
+            started = {each["rank"] for each in report["ranks"]}
+            ranks = [each["state"] for each in report["verified"]["ranks"] if each["rank"] in started]
+            worst = next((each for each in ("error", "not seen", "ok") if each in ranks), found[-1])
+            assert {*found} == {worst} <= states, f"report {found}, ranks {ranks} instead of {states}"
+    codes = allowed_codes(plan, {*found} or states)
+    assert code in codes, f"exit code {code} instead of {codes}, {found}"
+
+
+def check_files(scene: Scene) -> None:
+    """Check that no files are left but reports and log files."""
+    names = [name for _, _, names in os.walk(scene.directory) for name in names]
+    pattern = r"run\.json|([abc]\.)?\d\.(out|err)"
+    left = [name for name in names if not re.fullmatch(pattern, name)] + os.listdir(os.environ[RUNTIME_DIR])
+    assert not left, f"left files: {left}"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--number", type=int, default=500)
     parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument("--once", action="store_true")
+    parser.add_argument("--busy", type=int, default=0, help="busy processes beside the runs")
     args = parser.parse_args()
     first = random.SystemRandom().randrange(1 << 32) if args.seed is None else args.seed
-    ends_at = time.monotonic() + 60 * args.minutes
     findings, open_files = 0, len(os.listdir("/proc/self/fd"))
-    with public_directory(0o1777) as claims, public_directory() as copy:
+    with public_directory(0o1777) as claims, public_directory() as copy, ExitStack() as stack:
         os.environ[RUNTIME_DIR] = str(claims)
         program = make_public_ompbind(copy) if os.geteuid() == 0 else OMPBIND
-        for seed in count(first):
+        for _ in range(args.busy):
+            busy = stack.enter_context(subprocess.Popen(["sh", "-c", "while :; do :; done"]))
+            stack.callback(busy.kill)
+        for seed in range(first, first + args.number):
             plan = make_plan(random.Random(seed))
             with public_directory(0o777) as directory:
                 scene = Scene(directory)
                 try:
                     check_run(scene, plan, program)
-                except AssertionError as error:
+                except (AssertionError, TimeoutExpired) as error:
                     findings += 1
                     print(f"seed {seed}: {error}\n  {plan}", flush=True)
                 finally:
                     scene.close()
-            if args.once or time.monotonic() > ends_at:
-                break
     leaked = len(os.listdir("/proc/self/fd")) - open_files
-    print(f"{seed - first + 1} runs; {findings} findings, {leaked} descriptors")
+    print(f"{args.number} runs; {findings} findings, {leaked} descriptors")
     return int(bool(findings or leaked))
 
 
