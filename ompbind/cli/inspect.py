@@ -27,6 +27,7 @@ from ompbind.inspection.load import CONFIRM_STEPS_S
 from ompbind.inspection.rank_processes import Inspection, RankProcesses
 from ompbind.inspection.shared_load import Streaks, add_load, is_suspicious
 from ompbind.inspection.targets import Target, find_all_runs, find_target, read_visible_runs
+from ompbind.inspection.verdict import State
 from ompbind.openmp.variables import OVERRIDING_VARIABLES
 from ompbind.procfs.parsers import MemoryMap
 from ompbind.procfs.process_state import ProcessState, ThreadState
@@ -75,7 +76,7 @@ def inspect(ctx: click.Context) -> int:
 
     A process is shown with all its descendants, a run with all its ranks. Ranks are compared with their
     plan; for other processes, ompbind checks whether threads compete for CPUs. Nothing is stopped or changed.
-    The exit code is 1 if there is an error.
+    The exit code is 1 if there is an error, or if a process or run could not be read.
     """
     values, watch = ctx.params, ctx.params["watch"]
     interval_s, what = _read_interval(watch or "", values["words"])
@@ -100,13 +101,13 @@ def inspect(ctx: click.Context) -> int:
         time.sleep(seconds)
         streaks, inspection = add_load(streaks, targets.inspect(target))
     if is_json:
-        write_stdout(render_inspection_json(select_problems(inspection) if problems else inspection))
-    elif not target.pids and not target.runs:
+        write_stdout(render_inspection_json(inspection, problems=problems))
+    elif not (target.pids or target.runs or target.unseen):
         write_stdout(NONE_LIVE)
     else:
         text = render_inspection(inspection, each=values["verbose"], problems=problems, screen=read_screen())
         write_stdout(text)
-    return 1 if inspection.severity is Severity.ERROR else 0
+    return 1 if target != Target() and inspection.state is not State.OK else 0
 
 
 def _read_interval(text: str, what: tuple[str, ...]) -> tuple[float | None, tuple[str, ...]]:
@@ -131,7 +132,7 @@ def _watch(target: Target | None, interval_s: float | None, *, each: bool, probl
 
     On a terminal each replaces the previous inspection, on the alternate screen; the last one stays if all
     processes have exited. Elsewhere they follow each other. Returns the exit code: 1 if the last inspection
-    with processes has an error.
+    with processes has an error, or if something was not seen.
     """
     from rich.console import ConsoleDimensions  # noqa: PLC0415 - door: rich
     from rich.live import Live  # noqa: PLC0415
@@ -150,7 +151,7 @@ def _watch(target: Target | None, interval_s: float | None, *, each: bool, probl
     if is_terminal:
         signal.signal(signal.SIGTSTP, suspend)
         signal.pthread_sigmask(signal.SIG_BLOCK, stop)
-    text, severity = "", Severity.OK
+    text, state = "", State.NOT_SEEN
     try:
         with live if is_terminal else nullcontext():
             for inspection, shares, pause_s in _take_inspections(target, interval_s):
@@ -159,7 +160,7 @@ def _watch(target: Target | None, interval_s: float | None, *, each: bool, probl
                     inspection, each=each, problems=problems, screen=screen, shares=shares
                 )
                 if inspection.groups:
-                    text, severity = shown, inspection.severity
+                    text, state = shown, inspection.state
                 if is_terminal:
                     live.console.size = ConsoleDimensions(screen.width, screen.height)  # not of LINES
                     lines, height = [title, *shown.split("\n")], screen.height
@@ -175,7 +176,7 @@ def _watch(target: Target | None, interval_s: float | None, *, each: bool, probl
         print_message("no processes left to watch")
     except KeyboardInterrupt:
         pass
-    return 1 if severity is Severity.ERROR else 0
+    return 0 if state is State.OK else 1
 
 
 def _take_inspections(
@@ -229,10 +230,12 @@ def render_inspection(
     summary is always there, and groups without issues are left out. `shares` is the part of a CPU that each
     thread used since the last inspection, by TID; without it, the tables have the CPU time since the start.
     """
-    if not inspection.groups:
-        return NO_PROCESSES
     width, shared = screen.text_width, inspection.shared_issues
-    blocks = []
+    lines = (render_paragraph(State.NOT_SEEN, f"{who}: {reason}", width) for who, reason in inspection.unseen)
+    unseen = "\n".join(lines)
+    if not inspection.groups:
+        return unseen or NO_PROCESSES
+    blocks = [unseen] if unseen else []
     if problems or len(inspection.groups) > 1:
         blocks.append(wrap_indented(_render_summary(inspection), width))
     if shared:
@@ -345,12 +348,15 @@ def _make_command(process: ProcessState) -> str:
     return clip(" ".join(words.split()), _COMMAND_LIMIT)
 
 
-def render_inspection_json(inspection: Inspection) -> str:
-    """Render an inspection as JSON, schema ompbind-inspect/1."""
+def render_inspection_json(inspection: Inspection, *, problems: bool = False) -> str:
+    """Render an inspection as JSON, schema ompbind-inspect/1; with `problems` only groups with issues."""
+    shown = select_problems(inspection) if problems else inspection
     record = {
         "schema": "ompbind-inspect/1",
+        "state": inspection.state,
+        "unseen": [{"target": who, "reason": reason} for who, reason in inspection.unseen],
         "level": inspection.severity.json_level,
-        "crews": [_make_group_record(group) for group in inspection.groups],
+        "crews": [_make_group_record(group) for group in shown.groups],
         "together": [issue_record(issue) for issue in inspection.shared_issues],
     }
     return json.dumps(record, indent=2)
@@ -372,6 +378,7 @@ def _make_group_record(group: RankProcesses) -> dict[str, object]:
             "bind": str(plan.bind),
         },
         "verdict": {
+            "state": State.ERROR if verdict.severity is Severity.ERROR else State.OK,
             "level": verdict.severity.json_level,
             "text": verdict.text,
             "findings": [issue_record(issue) for issue in verdict.issues],

@@ -25,7 +25,7 @@ from ompbind.cli.register import plan_or_suggest, print_warnings, read_other_run
 from ompbind.cli.settings import choose_sharing, make_settings
 from ompbind.cli.verb import Verb, make_format_option
 from ompbind.cpuset import count, named, union
-from ompbind.errors import OptionError, RequestError
+from ompbind.errors import InspectError, OptionError, RequestError
 from ompbind.inspection.diagnosis import explain_later_binding
 from ompbind.inspection.rank_processes import Inspection
 from ompbind.inspection.targets import find_target, has_several_nodes, inspect, read_visible_runs
@@ -68,6 +68,8 @@ def rebind(ctx: click.Context) -> int:
     assert isinstance(ctx, VerbContext)
     dry_run: bool = ctx.params["dry_run"]
     target = find_target(ctx.params["words"])
+    for who, reason in target.unseen:
+        raise InspectError(f"{who}: {reason}")
     if bool(target.pids) == bool(target.runs):
         text = "processes and runs cannot be combined" if target.pids else "no process or run is given"
         hint = "use 'ompbind rebind 4711', or the name of a run: 'ompbind rebind nightly'"

@@ -22,7 +22,7 @@ from ompbind.commands.rank_variables import OMPBIND_RUN_ID, SUPERVISOR_NAME, fin
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.inspection.diagnosis import ExpectedBinding, expect_variables, guess_expected
 from ompbind.inspection.judge import CpusetChange, judge
-from ompbind.inspection.verdict import ThreadIssue, Verdict
+from ompbind.inspection.verdict import State, ThreadIssue, Verdict
 from ompbind.machine.read.linux_cgroup import CgroupLimits
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import KMP_AFFINITY, PLACE_VARIABLES
@@ -73,16 +73,27 @@ class RankProcesses(Record):
 
 
 class Inspection(Record):
-    """All groups with their verdicts, and the issues that concern several groups."""
+    """All groups with their verdicts, and the issues that concern several groups.
+
+    `unseen` are processes and runs that could not be read, each with the reason.
+    """
 
     groups: tuple[RankProcesses, ...]
     shared_issues: tuple[ThreadIssue, ...] = ()
+    unseen: tuple[tuple[str, str], ...] = ()
 
     @property
     def severity(self) -> Severity:
         """The worst severity of all issues."""
         verdicts = [group.verdict.severity for group in self.groups]
         return worst([*verdicts, *(issue.severity for issue in self.shared_issues)])
+
+    @property
+    def state(self) -> State:
+        """What is known of all that was to be inspected."""
+        if self.severity is Severity.ERROR:
+            return State.ERROR
+        return State.OK if self.groups and not self.unseen else State.NOT_SEEN
 
 
 class ObservedProcesses(Record):

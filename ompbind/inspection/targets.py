@@ -20,14 +20,20 @@ from ompbind.registry.claims import CLAIM_SUFFIXES, ClaimList
 from ompbind.registry.registry import DIRECTORY_VARIABLE, find_claims_directory, read_claim_list
 from ompbind.text import clean_name, whole_number
 
+_ELSEWHERE = "it is in another container: its processes have no PIDs here"
+_HIDDEN = "/proc does not show it"
 _LIST_HINT = "'ps -e' lists processes, 'ompbind ps' live runs"
 
 
 class Target(Record):
-    """What to inspect: processes with all their descendants, and runs with all their ranks."""
+    """What to inspect: processes with all their descendants, and runs with all their ranks.
+
+    `unseen` are processes and runs that cannot be read, each with the reason.
+    """
 
     pids: tuple[int, ...] = ()
     runs: tuple[LiveRun, ...] = ()
+    unseen: tuple[tuple[str, str], ...] = ()
 
 
 def find_target(words: Sequence[str]) -> Target:
@@ -35,18 +41,21 @@ def find_target(words: Sequence[str]) -> Target:
 
     Raises InspectError for a word that matches nothing, or several runs.
     """
-    live, pids, runs = read_visible_runs(), list[int](), list[LiveRun]()
+    live, pids, runs, unseen = read_visible_runs(), list[int](), list[LiveRun](), list[tuple[str, str]]()
     for word in words:
         found = match_runs(word, live)
-        if pid := _find_process(word, named_run=bool(found)):
+        pid, reason = _find_process(word, named_run=bool(found))
+        if reason:
+            unseen.append((f"process {pid}", reason))
+        elif pid:
             pids.append(pid)
         elif found:
             runs.extend(found)
         elif word and any(run.run_id.startswith(word) for run in _read_claims(CLAIM_SUFFIXES)[1].runs):
-            raise InspectError(f"run {word} is in another container: its processes have no PIDs here")
+            unseen.append((f"run {word}", _ELSEWHERE))
         else:
             raise InspectError(f"no live run is named {word!r}", hint=_LIST_HINT)
-    return Target(pids=tuple(pids), runs=tuple(runs))
+    return Target(pids=tuple(pids), runs=tuple(runs), unseen=tuple(unseen))
 
 
 def read_visible_runs() -> tuple[LiveRun, ...]:
@@ -68,8 +77,10 @@ def read_visible_claims(suffixes: tuple[str, ...] = CLAIM_SUFFIXES) -> Mapping[L
 
 
 def find_all_runs() -> Target:
-    """Find all live runs of this PID namespace; raises InspectError if the registry is not readable."""
-    return Target(runs=tuple(read_visible_claims()))
+    """Find all live runs; raises InspectError if the registry is not readable."""
+    visible = tuple(read_visible_claims())
+    others = {run.run_id for run in _read_claims(CLAIM_SUFFIXES)[1].runs} - {run.run_id for run in visible}
+    return Target(runs=visible, unseen=tuple((f"run {name}", _ELSEWHERE) for name in sorted(others)))
 
 
 def _read_claims(suffixes: tuple[str, ...]) -> tuple[str, ClaimList]:
@@ -97,23 +108,39 @@ def match_runs(word: str, live: Sequence[LiveRun]) -> tuple[LiveRun, ...]:
     return matching
 
 
-def _find_process(word: str, *, named_run: bool) -> int | None:
-    """Return the PID for the ID of a process or thread; None if the word can only be the name of a run."""
+def _find_process(word: str, *, named_run: bool) -> tuple[int | None, str]:
+    """Return the PID for the ID of a process or thread, and why it cannot be read, "" if it can.
+
+    None if the word can only be the name of a run.
+    """
     if (number := whole_number(word, 10**9)) is None:
-        return None
+        return None, ""
     try:
         status = reader.read_status(number)
     except FileNotFoundError as error:
         if named_run:
-            return None
-        raise InspectError(f"process {word} does not exist or is hidden from you", hint=_LIST_HINT) from error
+            return None, ""
+        if _exists(number):
+            return number, _HIDDEN
+        raise InspectError(f"process {word} does not exist", hint=_LIST_HINT) from error
     except OSError as error:
-        raise InspectError(f"cannot read process {word}: {error.strerror}") from error
+        return number, f"/proc cannot be read: {error.strerror}"
     keys = ("State", "Threads", "PPid", "Tgid")
     state, threads, parent, pid = (status_value(status, key) or "" for key in keys)
     if state.startswith(EXITED_STATES) and threads == "1":
         raise InspectError(f"process {word} has exited, and its parent ({parent}) has not reaped it yet")
-    return int(pid)
+    return int(pid), ""
+
+
+def _exists(pid: int) -> bool:
+    """Return whether a process exists, also if /proc does not show it."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return pid > 0
 
 
 def inspect(target: Target, *, memory: bool = True) -> Inspection:
@@ -134,7 +161,13 @@ def inspect(target: Target, *, memory: bool = True) -> Inspection:
     observed = ObservedProcesses(
         processes=found, runs=read_visible_runs(), origins=_read_origins(found, stats, limits), limits=limits
     )
+    gone = [(f"process {pid}", pid) for pid in target.pids if pid not in found]
+    gone += [(f"run {run.run_id}", run.pid) for run in target.runs if run.pid not in stats]
+    unseen = [(who, _HIDDEN if _exists(pid) else "it has exited") for who, pid in gone]
     inspection = make_inspection(observed)
+    if not (inspection.groups or unseen):
+        unseen = [(f"run {run.run_id}", "none of its ranks runs now") for run in target.runs]
+    inspection = inspection.replace(unseen=(*target.unseen, *unseen))
     if not (memory and has_several_nodes()):
         return inspection
     groups = []

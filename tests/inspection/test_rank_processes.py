@@ -124,3 +124,14 @@ def test_names_are_cleaned_for_terminals_and_an_empty_inspection_is_rendered():
     assert "environment: not readable" in text
     assert render_inspection(inspect()) == NO_PROCESSES
     assert '"crews": []' in render_inspection_json(inspect())
+
+
+def test_the_state_is_ok_only_if_all_was_read():
+    good, bad = inspect(*OWN, rank(0, "0-1", pid=12)), inspect(*OWN, rank(0, "0-2", pid=12))
+    unseen = {"unseen": (("process 5", "it has exited"),)}
+    states = [each.state for each in (good, bad, inspect(), good.replace(**unseen), bad.replace(**unseen))]
+    assert states == ["ok", "error", "not seen", "not seen", "error"]
+    text = render_inspection(good.replace(**unseen), problems=True)
+    assert text.splitlines()[0] == "not seen: process 5: it has exited"
+    record = render_inspection_json(good, problems=True)
+    assert ('"state": "ok"' in record, '"crews": []' in record) == (True, True), "what is not shown was seen"

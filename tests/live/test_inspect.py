@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 
 import pytest
@@ -12,7 +13,7 @@ from ompbind.inspection.diagnosis import find_libraries, is_library, is_relevant
 from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
 from ompbind.procfs import process_state
 from tests.live.conftest import allowed_list, need_libgomp, two_cpus, wait_until
-from tests.live.other_user import call_as_nobody
+from tests.live.other_user import NOBODY, as_user, call_as_nobody
 
 WAIT = "import os, time; os.write(1, b'up\\n'); time.sleep(300)"
 THREADS = """
@@ -164,6 +165,22 @@ def test_workers_on_the_cpu_of_a_narrowed_parent_are_found(child, region, ompbin
         assert done.returncode == code, done.stdout
         for words in (where, text, f"'ompbind rebind {process.pid}' gives it the CPUs"):
             assert words in one_line(done)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can hide processes")
+def test_what_proc_hides_is_not_seen(ompbind, public_ompbind):
+    hide = 'mount -t proc -o hidepid=2 proc /proc && exec "$@"'
+    before = ("unshare", "--mount", "sh", "-c", hide, "sh", *as_user(NOBODY))
+    if subprocess.run([*before, "true"], capture_output=True).returncode:
+        pytest.skip("needs a mount namespace and hidepid")
+    options = {"before": before, "program": public_ompbind, "cwd": "/"}
+    done = ompbind("inspect", str(os.getpid()), **options)
+    said = f"not seen: process {os.getpid()}: /proc does not show it"
+    assert (done.returncode, one_line(done)) == (1, said)
+    done = ompbind("inspect", str(os.getpid()), "--format", "json", **options)
+    record, reason = json.loads(done.stdout), {"reason": "/proc does not show it"}
+    assert (done.returncode, record["state"], record["crews"]) == (1, "not seen", [])
+    assert record["unseen"] == [{"target": f"process {os.getpid()}", **reason}]
 
 
 @pytest.mark.long
