@@ -14,8 +14,8 @@ The supervisor is one, so a descendant of a rank that loses its parent becomes a
 
 A, B and C are stopped when rank 1 exits, while other ranks run. D may belong to a running rank, so it is
 stopped when no rank runs: after the last rank has exited, or while a single rank waits for its restart. With
---keep-descendants only process groups are stopped: not B, C, D. When all ranks are killed, all descendants of
-the supervisor are killed at once, without attribution.
+--keep-descendants only process groups are stopped: not B, C, D. Without a running rank, all descendants
+of the supervisor are orphans.
 
 The kernel gives the PID of a process that was reaped to another process. So each signal here goes to
 
@@ -78,7 +78,6 @@ class OrphanTracker:
         self.pids_sent_sigterm: Collection[int] = ()  # processes that have had SIGTERM
         self.unkillable: set[int] = set()
         self.without_environment: set[int] = set()
-        self.all_killed = False  # all ranks were killed: so are all their descendants
         self.check_requested = False  # a child has exited since the last check, and may have left orphans
         self._listed: Mapping[int, Stat] = {}  # the processes of the last check that can be orphans
 
@@ -101,12 +100,11 @@ class OrphanTracker:
     def stop(self, live: Mapping[int, Owner], *, kill: bool = False) -> str:
         """Find orphans; send SIGTERM to new ones, SIGKILL after the grace period.
 
-        `live` are the running ranks, by pid. If `kill`, all of them were killed, and all descendants get
-        SIGKILL at once. Returns a message to report, "" for none.
+        `live` are the running ranks, by pid. If `kill`, all of them were killed, and orphans get SIGKILL at
+        once. Returns a message to report, "" for none.
         """
         now = time.monotonic()
         self.check_requested = False
-        self.all_killed = kill and self.is_subreaper and not self.groups_only
         orphans = self._find(live)
         if not orphans:
             self.groups = {}  # all are empty, and the kernel may reuse their numbers for other processes
@@ -160,22 +158,17 @@ class OrphanTracker:
             others = (children or set()) - live.keys() - self.unkillable
             left = {pid for pid in others if not _has_exited(pid)}
             found = {pid: owner for pid in left if (owner := self._attribute(pid, live))}
-            if found or self.groups or self.all_killed or children is None:
+            if found or self.groups or children is None:
                 found = self._add_descendants(found, live)
-            if found or time.monotonic() > until or (left and not self.all_killed):
+            if found or left or time.monotonic() > until:
                 return found
             none_expected = self.is_subreaper and not (live or self.unkillable or self.groups_only)
             if not others and not (none_expected and has_children()):  # /proc may miss some for a moment
                 return found
 
     def _add_descendants(self, roots: dict[int, Owner], live: Mapping[int, Owner]) -> dict[int, Owner]:
-        """Return the orphans among the children of this process with all their descendants.
-
-        Members of the groups of exited ranks are orphans too; if all ranks were killed, so are all processes.
-        """
+        """Return the orphans among the children of this process and in groups, and descendants."""
         self._listed = read_descendants() if self.is_subreaper else read_processes()
-        if self.all_killed:
-            return roots | dict.fromkeys(self._listed.keys() - live.keys() - self.unkillable, _UNATTRIBUTED)
         for pid, process in self._listed.items():
             if process.group in self.groups and pid not in live and pid not in self.unkillable:
                 roots[pid] = self.groups[process.group]
@@ -184,8 +177,6 @@ class OrphanTracker:
 
     def _attribute(self, pid: int, live: Mapping[int, Owner]) -> Owner | None:
         """Return the exited attempt that a child is attributed to; None if it is not to be stopped."""
-        if self.all_killed:
-            return _UNATTRIBUTED
         group = read_group(pid)
         if self.groups_only or group in self.groups:
             return self.groups.get(group)
