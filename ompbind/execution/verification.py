@@ -15,9 +15,7 @@ from ompbind.execution.outcome import render_exit_status
 from ompbind.execution.ranks import Run
 from ompbind.execution.sampler import AffinitySampler
 from ompbind.inspection.findings import select_issues
-from ompbind.inspection.judge import judge, judge_memory_policy
-from ompbind.inspection.load import find_others
-from ompbind.inspection.verdict import NO_RANK, RankVerification, State, Unseen, VerificationResult
+from ompbind.inspection.verdict import NO_RANK, State, VerificationResult
 from ompbind.text import Severity
 
 
@@ -120,30 +118,11 @@ def _report(run: Run, sampler: AffinitySampler, verified: VerificationResult) ->
 
 def _make_verified(run: Run, sampler: AffinitySampler) -> VerificationResult:
     """Compare the last snapshot of every rank with its plan."""
-    ranks, started = [], {child.rank for child in run.live.values()} | {each.rank for each in run.exits}
-    for rank, (expected, _) in sorted((run.options.expected or {}).items()):
-        seen = sampler.ranks[rank]
-        unseen = Unseen.HIDDEN if seen.hidden else None if rank in started else Unseen.NOT_STARTED
-        if not seen.processes:
-            ranks.append(RankVerification(rank=rank, attempt=seen.attempt, unseen=unseen))
-            continue
-        verdict = judge(seen.processes, expected, seen.change)
-        verdict = judge_memory_policy(verdict, seen.memory, expected)
-        verdict = verdict.add(*seen.find_load(is_bound=not expected.is_unbound))
-        if sampler.complete:
-            verdict = verdict.add(*find_others(seen.recent_others, "", verdict.threads))
-        ranks.append(
-            RankVerification(
-                rank=rank,
-                attempt=seen.attempt,
-                verdict=verdict,
-                seen_s=seen.seen_s,
-                memory=seen.memory,
-                unseen=unseen,
-                others=seen.others,
-                busy_processes=seen.most_busy,
-            )
-        )
+    started = {child.rank for child in run.live.values()} | {each.rank for each in run.exits}
+    ranks = [
+        sampler.ranks[rank].verify(rank, expected, complete=sampler.complete, is_started=rank in started)
+        for rank, (expected, _) in sorted((run.options.expected or {}).items())
+    ]
     return VerificationResult(
         ranks=tuple(ranks),
         complete=sampler.complete,

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ompbind.cpuset import CpuSet
-from ompbind.inspection.diagnosis import is_library, is_relevant
-from ompbind.inspection.judge import CpusetChange
-from ompbind.inspection.load import Streak, add_sample, make_load_issue, read_load
-from ompbind.inspection.verdict import CpuUsage, OthersLoad, ThreadIssue
+from ompbind.inspection.diagnosis import ExpectedBinding, is_library, is_relevant
+from ompbind.inspection.judge import CpusetChange, judge, judge_memory_policy
+from ompbind.inspection.load import Streak, add_sample, find_others, make_load_issue, read_load
+from ompbind.inspection.verdict import CpuUsage, OthersLoad, RankVerification, ThreadIssue, Unseen
 from ompbind.machine.read.linux_cgroup import CgroupLimits
 from ompbind.procfs.parsers import Stat
 from ompbind.procfs.process_state import ProcessState, read_process
@@ -108,6 +108,29 @@ class RankSamples:
             streak = self.longest if own else self.longest_shared
         if own or shared:
             yield make_load_issue(streak, is_own=own and is_bound)
+
+    def verify(
+        self, rank: int, expected: ExpectedBinding, *, complete: bool, is_started: bool
+    ) -> RankVerification:
+        """Compare the last snapshot with the plan; `complete` is whether the start of the run is complete."""
+        unseen = Unseen.HIDDEN if self.hidden else None if is_started else Unseen.NOT_STARTED
+        if not self.processes:
+            return RankVerification(rank=rank, attempt=self.attempt, unseen=unseen)
+        verdict = judge(self.processes, expected, self.change)
+        verdict = judge_memory_policy(verdict, self.memory, expected)
+        verdict = verdict.add(*self.find_load(is_bound=not expected.is_unbound))
+        if complete:
+            verdict = verdict.add(*find_others(self.recent_others, "", verdict.threads))
+        return RankVerification(
+            rank=rank,
+            attempt=self.attempt,
+            verdict=verdict,
+            seen_s=self.seen_s,
+            memory=self.memory,
+            unseen=unseen,
+            others=self.others,
+            busy_processes=self.most_busy,
+        )
 
 
 class SharedLoad:

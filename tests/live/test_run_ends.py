@@ -31,11 +31,10 @@ def leave():
     os.sched_setaffinity(0, map(int, cpus.split(",")))
 def count_waits():
     text = open(f"/proc/{os.getppid()}/status").read()
-    return text.partition("\\nvoluntary_ctxt_switches:")[2].split()[0]
-def leave_for_a_sample():
-    leave()
+    return int(text.partition("\\nvoluntary_ctxt_switches:")[2].split()[0])
+def sleep_for(samples):
     before = count_waits()
-    while count_waits() == before: time.sleep(0.01)
+    while count_waits() < before + samples: time.sleep(0.01)
 print("up", flush=True)
 exec(code)
 """
@@ -152,15 +151,16 @@ CASES = {
         "rank or sys.exit(3); leave(); wait()", finish_after(ERROR), "--on-failure=continue",
     ),
     "there was an error, then the group of `--until` exited with 0": (
-        {"a": f"time.sleep(0.8); leave_for_a_sample(); open(over, 'w'); {FOREVER}", "b": "wait()"},
+        {"a": f"sleep_for(4); leave(); sleep_for(2); open(over, 'w'); {FOREVER}", "b": "wait()"},
         start_only, "--until=b",
     ),
     "there was an error before a restart": (
-        "if rank: wait()\nelif attempt == '2': open(over, 'w')\nelse: leave_for_a_sample(); sys.exit(1)",
+        "if rank: wait()\nelif attempt == '2': open(over, 'w')\n"
+        "else: sleep_for(4); leave(); sleep_for(2); sys.exit(1)",
         start_only, "--on-failure=restart:1",
     ),
     "there was an error in the last sample only, long after the start": (
-        "wait(); leave_for_a_sample()", finish_after("verified: 2 ranks"),
+        "wait(); leave(); sleep_for(1)", finish_after("verified: 2 ranks"),
     ),
     "`/proc` does not show the ranks": ("wait()", finish_after(UNSEEN)),
     "`/proc` does not show the ranks, and one exited with 3": (
