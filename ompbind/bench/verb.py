@@ -54,13 +54,13 @@ from ompbind.cli.groups import split_groups
 from ompbind.cli.option import ValueLevel, VerbContext
 from ompbind.cli.options import find_options
 from ompbind.cli.register import make_local_plan, plan_or_suggest, read_other_runs, read_planning_machine
+from ompbind.cli.report_file import ReportFile, prepare_report, write_report
 from ompbind.cli.run_settings import choose_run_id, make_rank_groups
 from ompbind.cli.settings import Settings, make_planning_settings, make_settings
 from ompbind.cli.verb import Verb
 from ompbind.cpuset import count
 from ompbind.errors import LaunchError, OptionError, RequestError
 from ompbind.execution.job_control import exit_by_interrupt
-from ompbind.execution.report_file import ReportFile, prepare_report, write_report
 from ompbind.execution.spawn import find_executable
 from ompbind.machine.model import Machine
 from ompbind.machine.read.linux import LIVE

@@ -12,13 +12,13 @@ from contextlib import suppress
 from ompbind.cli.console import read_message_width, write_stderr
 from ompbind.cli.option import ValueLevel, VerbContext
 from ompbind.cli.options import STRICT
+from ompbind.cli.report_file import READER_WAIT_S, ReportFile, prepare_report, write_report
 from ompbind.cli.run_settings import choose_run_id, fill_paths
 from ompbind.cli.settings import Settings
 from ompbind.commands.environment import RunSpec
 from ompbind.commands.rank_command import mask_secrets
 from ompbind.errors import LaunchError, OmpbindError
 from ompbind.execution.outcome import Outcome, was_interrupted
-from ompbind.execution.report_file import READER_WAIT_S, ReportFile, prepare_report, write_report
 from ompbind.execution.shutdown import REPEAT_S
 from ompbind.execution.signals import make_request_check
 from ompbind.inspection.verdict import NO_RANK, make_unseen

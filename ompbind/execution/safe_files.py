@@ -5,7 +5,7 @@ In a *shared* directory another user can put a file, a link or a pipe at any nam
 - A link in a shared directory is followed only if it belongs to this user or to root.
 - The directory stays open, so it cannot be exchanged.
 - A file in a shared directory is used only if it belongs to this user or to root and has a single name.
-- New files are created with O_EXCL and O_NOFOLLOW; a file is replaced by a new one with another name.
+- New files are created with O_EXCL and O_NOFOLLOW.
 """
 
 import errno
@@ -17,7 +17,6 @@ from collections.abc import Collection
 from contextlib import suppress
 from functools import cache
 
-from ompbind.errors import REFUSED
 from ompbind.registry.claims import keep_locked, try_lock
 from ompbind.text import whole_number
 
@@ -25,7 +24,6 @@ _DIRECTORY = getattr(os, "O_PATH", 0) | os.O_NOFOLLOW | os.O_DIRECTORY  # other 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _TO_LOCK = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY
 _EXISTING = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
-_TEMPORARY = r"\.ompbind-[0-9a-f]{16}\.tmp"  # the names of files that replace others
 _ALL_USERS = 0xFFFFFFFF
 _OWN = ("self", "thread-self")  # directories of /proc about this process
 _UNKNOWN_USER = 65534  # the usual number of users whom a user namespace does not know
@@ -84,15 +82,6 @@ def is_same(before: os.stat_result | None, now: os.stat_result) -> bool:
     return (before.st_uid, stat.S_IFMT(before.st_mode)) == (now.st_uid, stat.S_IFMT(now.st_mode))
 
 
-def write_to_disk(file: int) -> None:
-    """Have the kernel write a file to the disk now; without an error where a filter refuses that."""
-    try:
-        os.fsync(file)
-    except OSError as error:
-        if error.errno not in (*REFUSED, errno.EINVAL):
-            raise
-
-
 def is_kept(file: int, how: int = fcntl.LOCK_EX) -> bool:
     """Lock a new file or directory while it is open; False if `remove_abandoned` of another run came first.
 
@@ -146,31 +135,6 @@ class OpenDirectory:
             os.close(file)
             raise PermissionError(errno.EPERM, risk or "another file was put there meanwhile")
         return file
-
-    def replace(self, name: str, old: os.stat_result | None, data: bytes) -> None:
-        """Replace or create a file: readers see the old or the new content, also after an error or crash.
-
-        The new file gets the mode of the `old` one and, if permitted, its owner; without an old file that
-        counts, the mode of umask.
-        """
-        self.remove_abandoned(_TEMPORARY)
-        temporary = f".ompbind-{os.urandom(8).hex()}.tmp"
-        try:
-            with open(self.create(temporary), "wb") as file:
-                if not is_kept(file.fileno()):
-                    return self.replace(name, old, data)
-                if old and stat.S_ISREG(old.st_mode):
-                    # A file with another owner is better than no file; a namespace may not know the owner.
-                    with suppress(OSError):
-                        os.fchown(file.fileno(), old.st_uid, old.st_gid)
-                    os.fchmod(file.fileno(), old.st_mode & 0o777)
-                file.write(data)
-                file.flush()
-                write_to_disk(file.fileno())
-            os.rename(temporary, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
-        finally:
-            with suppress(OSError):  # it is renamed, or was not created
-                os.unlink(temporary, dir_fd=self.fd)
 
     def remove_abandoned(self, names_pattern: str) -> None:
         """Remove files and directories of this user with such names that no process has locked.

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from ompbind.cli.report_file import prepare_report, write_report
 from ompbind.errors import LaunchError, OmpbindError, RequestError
-from ompbind.execution.report_file import prepare_report, write_report
 from tests.live.conftest import required
 from tests.live.other_user import NOBODY, call_as_nobody, public_directory
 
@@ -127,7 +127,7 @@ def test_permissions_of_the_user_count(directory_mode, file_mode, text):
 
 STANDARD = """
 import os, sys
-from ompbind.execution.report_file import prepare_report, write_report
+from ompbind.cli.report_file import prepare_report, write_report
 file = prepare_report(sys.argv[1])
 print("from a rank", flush=True)
 for number in (0, 1):

@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import pytest
 
+from ompbind.cli.report_file import prepare_report, write_report
 from ompbind.errors import LaunchError
-from ompbind.execution.report_file import prepare_report, write_report
 from tests.cli.command_lines import call
 from tests.live.conftest import one_line, ranks_of, wait_until
 from tests.long import rounds

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from ompbind.cli.report_file import prepare_report, write_report
 from ompbind.cpuset import CpuSet
-from ompbind.execution.report_file import prepare_report, write_report
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.request import Sharing
 from ompbind.registry.claims import ENTRIES_LIMIT, TEXT_LIMIT, make_text

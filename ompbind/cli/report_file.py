@@ -16,15 +16,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeAlias
 
-from ompbind.errors import LaunchError, RequestError
+from ompbind.errors import REFUSED, LaunchError, RequestError
 from ompbind.execution.output.log_files import is_log
 from ompbind.execution.safe_files import (
     OpenDirectory,
     find_descriptor,
+    is_kept,
     is_same,
     open_parent,
     resolve,
-    write_to_disk,
 )
 from ompbind.execution.signals import block_signals
 from ompbind.record import Record
@@ -32,6 +32,7 @@ from ompbind.record import Record
 READER_WAIT_S = 60.0
 """Seconds that a named pipe is given to be opened by a reader, and then between two reads."""
 
+_TEMPORARY = r"\.ompbind-[0-9a-f]{16}\.tmp"  # the names of files that replace others
 _POLL_S = 0.02  # between two tries to open a pipe: the kernel reports no reader that arrives
 _HINTS = {
     errno.EBADF: "choose a file, or redirect it: N>FILE",
@@ -165,11 +166,11 @@ def _replace_or_open(file: ReportFile, directory: OpenDirectory, data: bytes, wa
     try:
         old = directory.read_entry(name)
         if old is None or (directory.shared and not is_same(file.before, old)):
-            directory.replace(name, None, data)  # another user may have put it there
+            _replace(directory, name, None, data)  # another user may have put it there
             return -1
         if stat.S_ISREG(old.st_mode) or stat.S_ISLNK(old.st_mode):
             try:
-                directory.replace(name, old, data)
+                _replace(directory, name, old, data)
                 return -1
             except OSError as error:  # a mount point, as in containers, or in a directory of another user
                 if error.errno not in (errno.EBUSY, errno.EPERM, errno.EACCES, errno.EROFS):
@@ -188,6 +189,41 @@ def _replace_or_open(file: ReportFile, directory: OpenDirectory, data: bytes, wa
         return opened
     finally:
         directory.close()
+
+
+def _replace(directory: OpenDirectory, name: str, old: os.stat_result | None, data: bytes) -> None:
+    """Replace or create a file: readers see the old or the new content, also after an error or crash.
+
+    The new file gets the mode of the `old` one and, if permitted, its owner; without an old file that counts,
+    the mode of umask.
+    """
+    directory.remove_abandoned(_TEMPORARY)
+    temporary = f".ompbind-{os.urandom(8).hex()}.tmp"
+    try:
+        with open(directory.create(temporary), "wb") as file:
+            if not is_kept(file.fileno()):
+                return _replace(directory, name, old, data)
+            if old and stat.S_ISREG(old.st_mode):
+                # A file with another owner is better than no file; a namespace may not know the owner.
+                with suppress(OSError):
+                    os.fchown(file.fileno(), old.st_uid, old.st_gid)
+                os.fchmod(file.fileno(), old.st_mode & 0o777)
+            file.write(data)
+            file.flush()
+            _write_to_disk(file.fileno())
+        os.rename(temporary, name, src_dir_fd=directory.fd, dst_dir_fd=directory.fd)
+    finally:
+        with suppress(OSError):  # it is renamed, or was not created
+            os.unlink(temporary, dir_fd=directory.fd)
+
+
+def _write_to_disk(file: int) -> None:
+    """Have the kernel write a file to the disk now; without an error where a filter refuses that."""
+    try:
+        os.fsync(file)
+    except OSError as error:
+        if error.errno not in (*REFUSED, errno.EINVAL):
+            raise
 
 
 def _write(file: int, data: bytes, wait: Waiter, *, in_place: bool) -> None:
@@ -209,4 +245,4 @@ def _write(file: int, data: bytes, wait: Waiter, *, in_place: bool) -> None:
             os.ftruncate(file, 0)
         raise
     if is_file:
-        write_to_disk(file)
+        _write_to_disk(file)
