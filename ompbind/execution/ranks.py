@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 ROOT = DirectoryRoot("/")
 
-HOLD_S = 0.1
+HOLD_S = 0.25
 """Seconds until a signal is forwarded in a job of Slurm, which may send it to all processes of a step."""
 
 
@@ -444,7 +444,7 @@ class Run:
         """Send signals to ranks, but none that Slurm has sent to all processes: ranks have it."""
         since = self.loop.now() - 2 * HOLD_S
         for number in self.held:
-            times = (self.received_at.get((number, is_foreground), 0) for is_foreground in (True, False))
+            times = [self.received_at.pop((number, is_foreground), 0) for is_foreground in (True, False)]
             if not (self.options.is_in_slurm_job and min(times) > since):
                 for pid in self.live:
                     self.processes.signal(pid, number)
