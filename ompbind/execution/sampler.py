@@ -20,26 +20,29 @@ second, and doubles again; in the first minute such samples may use more CPU tim
 leads to a sample at once: so threads that start late, and live for a short time, are seen.
 """
 
-import os
 import time
 from collections.abc import Mapping
 
-from ompbind.commands.rank_variables import find_rank
 from ompbind.cpuset import CpuSet, union
 from ompbind.inspection.findings import Findings
 from ompbind.inspection.load import Streak
-from ompbind.inspection.rank_samples import RankSamples, SharedLoad, count_masks
+from ompbind.inspection.rank_samples import (
+    RankSamples,
+    SharedLoad,
+    add_others,
+    count_masks,
+    find_rank_processes,
+    is_running,
+    read_usage,
+)
 from ompbind.inspection.verdict import (
-    OthersLoad,
     VerificationResult,
     find_sharing,
-    make_cpu_usage,
-    measure_others,
 )
 from ompbind.machine.read.linux_cgroup import read_limits, read_limits_of
 from ompbind.machine.read.root import DirectoryRoot
-from ompbind.procfs.parsers import Stat, find_descendants
-from ompbind.procfs.reader import find_times_s, read_cpu_times, read_environ, read_processes
+from ompbind.procfs.parsers import Stat
+from ompbind.procfs.reader import read_cpu_times, read_processes
 
 FIRST_S = 0.1
 """Seconds from the start of the last rank to the first sample; each step is twice as long as the last."""
@@ -60,9 +63,6 @@ is to be confirmed, and for a count after a sample, the second number."""
 
 COUNT_STEP_PER_CPU_TIME = 2000
 """A count takes place after at least so many times the CPU time of the last count."""
-
-BUSY_TICKS, BUSY_SHARE = 3, 0.25
-"""A process is busy if it uses this CPU time between two samples, and this part of that of the busiest."""
 
 
 class AffinitySampler:
@@ -148,14 +148,17 @@ class AffinitySampler:
         changed = {rank for rank, seen in self.ranks.items() if seen.count(pids_by_rank.get(rank, set()))}
         listed = {rank: seen for rank, seen in self.ranks.items() if seen.is_listed}
         self.most_threads = max(self.most_threads, sum(seen.masks.total() for seen in listed.values()))
-        self._measure_others(processes, live, now)
+        self._add_others(processes, live, now)
         if changed:
             self.stable_since = now
         if not self.complete:
             few = any(seen.masks.total() < seen.threads for seen in listed.values())
             self.stable = now - self.stable_since >= (FEW_STABLE_S if few else STABLE_S)
             self.complete = self.stable or now >= self.start_at + LONGEST_S
-        self._count_busy(processes)
+        ticks = {pid: stat.busy_ticks for pid, stat in processes.items()}
+        for seen in self.ranks.values() if self.complete else ():
+            seen.count_busy(self._ticks, ticks)
+        self._ticks = ticks
         if self.complete:
             changed |= {
                 rank for rank, seen in listed.items() if seen.find_activity(processes) != seen.activity
@@ -164,7 +167,7 @@ class AffinitySampler:
         limits = read_limits_of(DirectoryRoot("/"), doubtful)
         for pid, rank in live.items():
             seen = self.ranks[rank]
-            seen.hidden = rank not in listed and (seen.hidden or _is_running(pid))
+            seen.hidden = rank not in listed and (seen.hidden or is_running(pid))
             if pid in doubtful:
                 seen.activity = seen.find_activity(processes)
                 if seen.read(pid, limits[pid], self.seen_s) and self.complete:
@@ -174,29 +177,12 @@ class AffinitySampler:
         for shared in self._shared_loads if self.complete else ():
             shared.add(now)
 
-    def _count_busy(self, processes: Mapping[int, Stat]) -> None:
-        ticks, before = {pid: stat.busy_ticks for pid, stat in processes.items()}, self._ticks
-        for seen in self.ranks.values() if self.complete else ():
-            used = [ticks[pid] - before[pid] for pid in seen.pids if pid in ticks and pid in before]
-            busy = sum(each >= max(BUSY_TICKS, BUSY_SHARE * max(used)) for each in used)
-            seen.most_busy = max(busy, seen.most_busy)
-        self._ticks = ticks
-
-    def _measure_others(self, processes: Mapping[int, Stat], live: Mapping[int, int], now: float) -> None:
-        """Add what others used since the last sample, unless a rank has started or exited since then."""
-        cpu_times, own_pid = read_cpu_times(), os.getpid()
+    def _add_others(self, processes: Mapping[int, Stat], live: Mapping[int, int], now: float) -> None:
+        cpu_times = read_cpu_times()
         for cpus, ranks in self._sharing:
-            sharing = [self.ranks[rank] for rank in ranks]
-            pids = (pid for seen in sharing for pid in seen.pids if pid in processes)
-            times = {pid: find_times_s(processes[pid]) for pid in pids}
-            if own_pid in processes:  # its children are the ranks
-                times[own_pid] = (find_times_s(processes[own_pid])[0], 0.0)
-            usage, before = make_cpu_usage(now, cpu_times, times), sharing[0].usage
-            sharing[0].usage = usage
             firsts = [{pid for pid in pairs if pairs[pid] in ranks} for pairs in (self._live, live)]
-            load = measure_others(before, usage, cpus) if before and firsts[0] == firsts[1] else OthersLoad()
-            for seen in sharing:
-                seen.recent_others, seen.others = load, seen.others + load
+            usage = read_usage([self.ranks[rank] for rank in ranks], cpu_times, processes, now)
+            add_others([self.ranks[rank] for rank in ranks], cpus, usage, is_same=firsts[0] == firsts[1])
         self._live = dict(live)
 
     def schedule_next(self, now: float, cpu_s: float, *, unconfirmed: bool = False) -> None:
@@ -212,31 +198,3 @@ class AffinitySampler:
         else:
             self.sample_at = min(now + self.step_s, longest_at)
         self._schedule_count(now, 0.0)
-
-
-def _is_running(child: int) -> bool:
-    """Return whether a child of this process has not exited; its exit status stays for the reaper."""
-    try:
-        return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-    except ChildProcessError:
-        return False
-
-
-def find_rank_processes(
-    processes: Mapping[int, Stat], live: Mapping[int, int], run_id: str, only_rank: int | None = None
-) -> dict[int, set[int]]:
-    """Return the PIDs of every rank: its first process, its descendants, and its orphans.
-
-    The rank of an orphan is in its environment, or is the rank of its process group. `only_rank` is the rank
-    of a run with a single rank, which gets all other orphans. The first process of a rank is included even if
-    its initial thread has exited; /proc then shows it as a zombie.
-    """
-    own_pid, pids_by_rank = os.getpid(), {rank: {pid} for pid, rank in live.items()}
-    for pid, process in processes.items():
-        if process.parent == own_pid and pid not in live:
-            rank = find_rank(read_environ(pid) or {}, run_id)
-            rank = live.get(process.group, only_rank) if rank is None else rank
-            if rank in pids_by_rank:
-                pids_by_rank[rank].add(pid)
-    existing = processes.keys() | {pid for pid in live if pid not in processes and _is_running(pid)}
-    return {rank: find_descendants(processes, pids) & existing for rank, pids in pids_by_rank.items()}

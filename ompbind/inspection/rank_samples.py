@@ -1,23 +1,37 @@
-"""What the samples of the ranks of a run have shown: masks, processes, and load."""
+"""What the samples of the ranks of a run show: which processes they have, with their masks, and their load."""
 
+import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from ompbind.commands.rank_variables import find_rank
 from ompbind.cpuset import CpuSet
 from ompbind.inspection.diagnosis import ExpectedBinding, is_library, is_relevant
 from ompbind.inspection.judge import CpusetChange, judge, judge_memory_policy
 from ompbind.inspection.load import Streak, add_sample, find_others, make_load_issue, read_load
-from ompbind.inspection.verdict import CpuUsage, OthersLoad, RankVerification, ThreadIssue, Unseen
+from ompbind.inspection.verdict import (
+    CpuUsage,
+    OthersLoad,
+    RankVerification,
+    ThreadIssue,
+    Unseen,
+    make_cpu_usage,
+    measure_others,
+)
 from ompbind.machine.read.linux_cgroup import CgroupLimits
-from ompbind.procfs.parsers import Stat
+from ompbind.procfs.parsers import CpuTimes, Stat, find_descendants
 from ompbind.procfs.process_state import ProcessState, read_process
-from ompbind.procfs.reader import list_threads, read_affinity, read_memory_policy
+from ompbind.procfs.reader import find_times_s, list_threads, read_affinity, read_environ, read_memory_policy
 
 MaskCounts = Counter[CpuSet]
 """The number of threads by their affinity mask."""
 
 Activity = frozenset[tuple[int, int, tuple[int, ...]]]
 """Of each process of a rank: its PID, its CPU time, and the addresses of its command line, new at execve."""
+
+
+BUSY_TICKS, BUSY_SHARE = 3, 0.25
+"""A process is busy if it uses this CPU time between two samples, and this part of that of the busiest."""
 
 
 class RankSamples:
@@ -89,6 +103,12 @@ class RankSamples:
         self.streak = add_sample(self.streak, read_load(self.processes, at_s, self.change.now.quota))
         self.longest = max(self.longest, self.streak, key=lambda streak: streak.span_s)
 
+    def count_busy(self, before: Mapping[int, int], ticks: Mapping[int, int]) -> None:
+        """Count its busy processes; both are the CPU time of processes by PID, in clock ticks."""
+        used = [ticks[pid] - before[pid] for pid in self.pids if pid in ticks and pid in before]
+        busy = sum(each >= max(BUSY_TICKS, BUSY_SHARE * max(used)) for each in used)
+        self.most_busy = max(busy, self.most_busy)
+
     @property
     def is_load_in_doubt(self) -> bool:
         """Whether more samples have to show if its threads compete for long."""
@@ -156,3 +176,53 @@ class SharedLoad:
 def count_masks(pids: Collection[int]) -> MaskCounts:
     """Count the threads of some processes by their affinity mask; threads that have exited are skipped."""
     return Counter(mask for pid in pids for tid in list_threads(pid) if (mask := read_affinity(tid)))
+
+
+def read_usage(
+    ranks: Sequence[RankSamples],
+    cpu_times: Mapping[int | None, CpuTimes],
+    processes: Mapping[int, Stat],
+    at_s: float,
+) -> CpuUsage:
+    """Return the CPU time so far of CPUs, of the processes of ranks, and of this process, their parent."""
+    own_pid, pids = os.getpid(), (pid for seen in ranks for pid in seen.pids if pid in processes)
+    times = {pid: find_times_s(processes[pid]) for pid in pids}
+    if own_pid in processes:  # its children are the ranks
+        times[own_pid] = (find_times_s(processes[own_pid])[0], 0.0)
+    return make_cpu_usage(at_s, cpu_times, times)
+
+
+def add_others(ranks: Sequence[RankSamples], cpus: CpuSet, usage: CpuUsage, *, is_same: bool) -> None:
+    """Add what others used of the CPUs of ranks since the last sample, if the ranks are the same ones."""
+    before, ranks[0].usage = ranks[0].usage, usage
+    load = measure_others(before, usage, cpus) if before and is_same else OthersLoad()
+    for seen in ranks:
+        seen.recent_others, seen.others = load, seen.others + load
+
+
+def is_running(child: int) -> bool:
+    """Return whether a child of this process has not exited; its exit status stays for the reaper."""
+    try:
+        return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    except ChildProcessError:
+        return False
+
+
+def find_rank_processes(
+    processes: Mapping[int, Stat], live: Mapping[int, int], run_id: str, only_rank: int | None = None
+) -> dict[int, set[int]]:
+    """Return the PIDs of every rank: its first process, its descendants, and its orphans.
+
+    The rank of an orphan is in its environment, or is the rank of its process group. `only_rank` is the rank
+    of a run with a single rank, which gets all other orphans. The first process of a rank is included even if
+    its initial thread has exited; /proc then shows it as a zombie.
+    """
+    own_pid, pids_by_rank = os.getpid(), {rank: {pid} for pid, rank in live.items()}
+    for pid, process in processes.items():
+        if process.parent == own_pid and pid not in live:
+            rank = find_rank(read_environ(pid) or {}, run_id)
+            rank = live.get(process.group, only_rank) if rank is None else rank
+            if rank in pids_by_rank:
+                pids_by_rank[rank].add(pid)
+    existing = processes.keys() | {pid for pid in live if pid not in processes and is_running(pid)}
+    return {rank: find_descendants(processes, pids) & existing for rank, pids in pids_by_rank.items()}
