@@ -1,4 +1,4 @@
-"""What the samples of the ranks of a run show: which processes they have, with their masks, and their load."""
+"""What samples show of the ranks of a run: their processes with the masks of threads, and their load."""
 
 import os
 from collections import Counter
