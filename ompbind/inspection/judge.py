@@ -176,13 +176,15 @@ def _find_wrong_masks(
 
 
 def _shares_initial_cpu(process: ProcessState, expected: ExpectedBinding) -> bool:
-    """Return whether the initial thread has one CPU, which some threads share and others do not.
+    """Return whether the initial thread has one CPU, which some threads share, and others have another one.
 
-    If a runtime is loaded too, it has probably narrowed the initial thread.
+    If a runtime is loaded too, it has probably bound its threads, and narrowed the initial thread. A program
+    that only pins its initial thread looks similar, but has no threads on another single CPU.
     """
     initial = process.initial_thread
     shared = initial and initial.cpus < expected.cpus and initial.cpus in _count_stacked(process)
-    return bool(shared and find_runtimes(process) and len({thread.cpus for thread in process.threads}) > 1)
+    singles = {thread.cpus for thread in process.threads if len(thread.cpus) == 1}
+    return bool(shared and find_runtimes(process) and len(singles) > 1)
 
 
 def _find_place_issues(

@@ -76,6 +76,7 @@ TABLE = """
 0 1 | INTEL | KMP_AFFINITY=compact; WHOLE | rank 0-1 | error narrowed | KMP_AFFINITY=compact
 0-1*2 | INTEL | KMP_AFFINITY=reset; WHOLE | rank 0-1 | ok | all 2 threads
 0 1 0*5 | TORCH BLAS | WHOLE | rank 0-1 | error narrowed | that the program configured after its start
+0 0-1*2 0*2 | TORCH | WHOLE | rank 0-1 | note confined | the program configured after its start, set this
 0 1 0*5 | TORCH BLAS | |  | error stacked | inherit the place of the initial thread
 0*6 | TORCH | WHOLE | rank 0-1 | note confined | the process or its parent set this mask
 0-1 0 1 | |  | rank 0-1 | note confined | the program set this itself
