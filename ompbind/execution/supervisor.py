@@ -100,6 +100,8 @@ def _start_all(run: Run) -> None:
 
     run.loop.call_at(run.shutdown.timeout_at, handle_timeout)
     run.orphans.is_subreaper = become_subreaper()  # before any rank can exit
+    if not (run.orphans.is_subreaper or run.options.keep_descendants):
+        run.output.message("warning: daemons of ranks may be left: the system refuses to report them (prctl)")
     run.limit.check_free_files()
     has_name = False
     while run.start_next():

@@ -206,6 +206,8 @@ def is_running(child: int) -> bool:
         return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
     except ChildProcessError:
         return False
+    except OSError:  # refused, as by a container filter
+        return True
 
 
 def find_rank_processes(
