@@ -176,7 +176,7 @@ def _find_wrong_masks(
 
 
 def _shares_initial_cpu(process: ProcessState, expected: ExpectedBinding) -> bool:
-    """Return whether the initial thread has one CPU, which some threads share, and others have another one.
+    """Return whether the initial thread has one CPU, which some threads share, while others have another CPU.
 
     If a runtime is loaded too, it has probably bound its threads, and narrowed the initial thread. A program
     that only pins its initial thread looks similar, but has no threads on another single CPU.
