@@ -15,10 +15,11 @@ from contextlib import closing
 from itertools import chain, count
 
 from ompbind.bench.records import Metric
+from ompbind.commands.ready import compile_pattern
 from ompbind.errors import MeasurementError, PositionError
 from ompbind.execution.output.line_prefix import decode_last_lines
 from ompbind.execution.output.log_files import ERR, OUT
-from ompbind.execution.readiness import OutputReader, compile_pattern
+from ompbind.execution.readiness import OutputReader
 from ompbind.text import clean_line, remove_escape_sequences
 
 NAME_WIDTH = 20

@@ -103,7 +103,7 @@ def _read_devices(text: str) -> tuple[DeviceKind, ...] | Literal["auto"]:
 
 def _read_ready(text: str) -> str:
     """Read when a rank is ready; the text of each rank is checked when its placeholders are filled."""
-    from ompbind.execution.readiness import check_ready  # noqa: PLC0415 - door: --ready
+    from ompbind.commands.ready import check_ready  # noqa: PLC0415 - door: --ready
 
     check_ready(text)
     return text

@@ -1,12 +1,7 @@
-"""Find out whether a server is ready: what --ready says, for each rank.
+"""Find out whether a rank is ready, as `commands.ready` says.
 
-    tcp:PORT      the port accepts connections on this machine
-    http:URL      a GET request is answered with a status below 400; the URL may be http://… or //…
-    text:REGEX    a line of the output matches; "text:" may be omitted
-    exec:CMD      the command exits with code 0
-
-The text may have placeholders, as in tcp:{rank+8000}; they are filled before a check is made. A check may
-wait without end for an answer, a command or a regular expression: it is a process, killed at its time limit.
+A check may wait without end for an answer, a command or a regular expression. So it is a process of its own,
+which the supervisor kills at its time limit.
 """
 
 import codecs
@@ -20,25 +15,23 @@ import signal
 import socket
 import subprocess
 import time
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from typing import NoReturn, TypeAlias
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult
 
-from ompbind.commands.placeholders import check as check_placeholders
-from ompbind.commands.rank_command import EXEC, HTTP, TCP, TEXT, RankCommand
-from ompbind.errors import LaunchError, OmpbindError, OptionError, PositionError
+from ompbind.commands.rank_command import EXEC, RankCommand
+from ompbind.commands.ready import read_ready
+from ompbind.errors import LaunchError, OmpbindError
 from ompbind.execution.output.run_output import RunOutput
 from ompbind.execution.process_pair import redirect_to_null
 from ompbind.execution.spawn import fork_child
-from ompbind.text import clean_line, remove_escape_sequences, whole_number
+from ompbind.text import clean_line, remove_escape_sequences
 
 _POLL_S = 0.05  # seconds between two checks of a rank that is not ready
 _ANSWER_BYTES = 4096
 _REQUEST_S, _COMMAND_S = 5.0, 30.0  # seconds that an HTTP request, and a command, may take
-_PORTS = range(1, 1 << 16)
 _CONNECT_S = 0.5  # for a connection to this machine: it succeeds or fails at once, unless the server is busy
 _ADDRESSES = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
@@ -125,105 +118,45 @@ def _ask_server(rank: str, url: SplitResult) -> str:
     return f"{url.geturl()} of {rank}: {answer}"
 
 
-def _run_command(rank: str, words: list[str], env: Mapping[str, str] | None, directory: str) -> str:
+def _run_command(of: RankCommand, words: list[str]) -> str:
     """Return "" if a command exits with code 0; raises LaunchError if it cannot be started."""
-    command, null = clean_line(shlex.join(words)), subprocess.DEVNULL
+    command, null = f"{clean_line(shlex.join(words))} for {of.name}", subprocess.DEVNULL
     try:
         done = subprocess.run(
-            words, env=env, cwd=directory or None, stdin=null, stdout=null, stderr=null,
+            words, env=of.env, cwd=of.directory or None, stdin=null, stdout=null, stderr=null,
             timeout=_COMMAND_S, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return f"{command} for {rank} does not finish within {_COMMAND_S:g} s"
+        return f"{command} does not finish within {_COMMAND_S:g} s"
     except OSError as error:
         raise LaunchError(f"{EXEC}{command}: {error.strerror}") from error
-    return f"{command} for {rank} exits with code {done.returncode}" if done.returncode else ""
+    return f"{command} exits with code {done.returncode}" if done.returncode else ""
 
 
-def compile_pattern(text: str) -> re.Pattern[str]:
-    """Compile a regular expression; raises PositionError if it is wrong."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of syntax that may change its meaning in later versions
-            return re.compile(text)
-    except (re.error, OverflowError, RecursionError) as error:
-        at = getattr(error, "pos", None) or 0
-        wrong = f"wrong regular expression: {getattr(error, 'msg', 'it is too large')}"
-        hint = "the syntax is that of Python's module re; a backslash makes a character literal, as in '\\('"
-        raise PositionError(wrong, text=text, span=(at, at + 1), hint=hint) from None
-
-
-def make_check(
-    ready: str,
-    rank: str,
-    logs: Iterable[int] = (),
-    *,
-    env: Mapping[str, str] | None = None,
-    directory: str = "",
-) -> Check:
-    """Return the check for the text of --ready, with its placeholders filled, for messages about `rank`.
-
-    `logs` are descriptors of the output of the rank, `env` and `directory` are for commands. Raises
-    PositionError and OptionError for a wrong port, URL, pattern or command.
-    """
-    if ready.startswith(TCP):
-        port = _read_port(ready)
-        wrong = f"port {port} of {rank} accepts no connection"
-        return lambda: "" if accepts_connections(port) else wrong
-    if ready.startswith(HTTP):
-        return partial(_ask_server, rank, _read_url(ready.removeprefix(HTTP)))
-    if ready.startswith(EXEC):
-        return partial(_run_command, rank, _split(ready.removeprefix(EXEC)), env, directory)
-    return _make_line_check(rank, compile_pattern(ready.removeprefix(TEXT)), logs)
-
-
-def check_ready(ready: str) -> None:
-    """Raise OptionError or PositionError for a wrong text of --ready; placeholders are not filled."""
-    if "{" in ready and ready.startswith((TCP, HTTP, EXEC)):
-        check_placeholders(ready)
-    else:
-        make_check(ready, "")
+def make_check(command: RankCommand, logs: Iterable[int]) -> Check:
+    """Return the check of a rank with --ready; `logs` are descriptors of its output."""
+    match read_ready(command.ready):
+        case int(port):
+            wrong = f"port {port} of {command.name} accepts no connection"
+            return lambda: "" if accepts_connections(port) else wrong
+        case SplitResult() as url:
+            return partial(_ask_server, command.name, url)
+        case re.Pattern() as pattern:
+            return _make_line_check(command.name, pattern, logs)
+        case words:
+            return partial(_run_command, command, words)
 
 
 def check_commands(commands: Iterable[RankCommand]) -> None:
-    """Check, before ranks start, what they wait for with --ready; raises the errors of `make_check`.
+    """Check, before ranks start, what they wait for with --ready; raises the errors of `read_ready`.
 
     Raises LaunchError for a port that another program has: the rank would look ready at once.
     """
     for command in commands:
-        if command.ready:
-            make_check(command.ready, command.name)
-        if command.ready.startswith(TCP) and accepts_connections(port := _read_port(command.ready)):
+        port = read_ready(command.ready) if command.ready else 0
+        if isinstance(port, int) and port and accepts_connections(port):
             text = f"port {port} accepts connections before {command.name} has started"
             raise LaunchError(f"--ready {command.ready}: {text}", hint="another program has it: stop it")
-
-
-def _read_port(ready: str) -> int:
-    digits = ready.removeprefix(TCP)
-    if (port := whole_number(digits)) and port in _PORTS:
-        return port
-    wrong = f"{digits!r} is not a port: write a number from {_PORTS[0]} to {_PORTS[-1]}"
-    hint = "for example tcp:8000, or tcp:{rank+8000} for several ranks"
-    raise PositionError(wrong, text=ready, span=(len(TCP), len(ready)), hint=hint)
-
-
-def _read_url(text: str) -> SplitResult:
-    """Return the URL of an HTTP server; "http:" may be written once or twice."""
-    with suppress(ValueError):
-        url = urlsplit(text if text.startswith(HTTP) else HTTP + text)
-        if url.hostname and url.port != 0:
-            return url
-    hint = "for example http://127.0.0.1:8000/health"
-    raise OptionError(f"{text!r} is not the URL of an HTTP server", hint=hint)
-
-
-def _split(text: str) -> list[str]:
-    try:
-        if words := shlex.split(text):
-            return words
-    except ValueError as error:
-        raise OptionError(f"{EXEC}{text}: {error}", hint="close each quote") from None
-    raise OptionError(f"{EXEC} names no command", hint="for example exec:'pg_isready -p 5432'")
 
 
 class SharedAnswer:
@@ -260,10 +193,7 @@ def fork_check(
         try:
             for command in commands:
                 answer.text = f"{clean_line(command.ready)} of {command.name}: no answer"
-                logs = output.open_logs(command.rank)
-                check = make_check(
-                    command.ready, command.name, logs, env=command.env, directory=command.directory
-                )
+                check = make_check(command, output.open_logs(command.rank))
                 while why := check():
                     answer.text = why
                     time.sleep(_POLL_S)

@@ -177,7 +177,7 @@ def test_if_a_group_is_not_ready_nothing_starts(ompbind, tmp_path, port, check, 
     words += ["--", "sh", "-c", command, ":", "--name", "load", "--", "touch", str(tmp_path / "started")]
     with socket.create_server(("127.0.0.1", int(port))) if is_used else nullcontext():
         done = ompbind("run", *words)
-    assert (done.returncode, time.monotonic() - begun < 4) == (code, True), done.stderr
+    assert (done.returncode, time.monotonic() - begun < 20) == (code, True), done.stderr
     assert text.replace("{port}", port) in one_line(done.stderr)
     assert not (tmp_path / "started").exists()
     assert json.loads(report.read_text())["exit_code"] == code
@@ -312,22 +312,15 @@ def test_a_rank_gets_sigpipe_while_a_check_runs(scene):
 
 
 def test_the_time_of_a_pause_does_not_count_for_a_check(scene):
-    """The check waits until the run has continued, longer than its time limit."""
-    words = [
-        "--share",
-        "--name",
-        "a",
-        "--ready",
-        f"exec:test -e {scene.directory}/up",
-        "--ready-timeout",
-        "1",
-    ]
-    words += [*scene.command("sh", "-c", 'touch "$DIRECTORY/started"; exec sleep 30'), ":", "--name", "b"]
+    """The pause is longer than the time limit."""
+    words = ["--share", "--name", "a", "--ready", f"exec:test -e {scene.directory}/up"]
+    words += ["--ready-timeout", "2", *scene.command("sh", "-c", 'touch "$DIRECTORY/started"; exec sleep 30')]
+    words += [":", "--name", "b"]
     process = scene.begin(*words, "--until", "b", *scene.command("true"), process_group=0)
     scene.wait_for("started")
     process.send_signal(signal.SIGTSTP)
     wait_until(lambda: state_of(process.pid) == "T", "ompbind is stopped")
-    time.sleep(1.2)
+    time.sleep(2.2)
     (scene.directory / "up").touch()
     process.send_signal(signal.SIGCONT)
     code, messages, _ = scene.end(process)
