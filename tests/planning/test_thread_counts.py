@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.commands.environment import make_thread_variables
+from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError
 from ompbind.machine.model import TaskLimit
 from ompbind.masks.mask import parse_mask
@@ -64,15 +65,17 @@ def test_warnings_name_the_quota(quota, options, expected):
     (1, 4.5, {"cores": 2, "sharing": Sharing.AVOID}, "", ""), (1, 4.5, {"reserve": 2}, "-c 4", ""),
     (1, 4.5, {"bind": Bind.THREAD}, "-c 4", "1-3"), (1, 1.5, {"bind": Bind.THREAD}, "-c 1", ""),
     (1, 4.5, {"bind": Bind.EXACT}, "-c 4", "0-3"), (1, 4.5, {"bind": Bind.NONE}, "-c 4", ""),
+    (1, 4.5, {"cores": 2, "allowed": CpuSet.from_list("0-6")}, "", ""),
     (1, 4.5, {"threads": 2}, "-c 4", ""), (1, 8.0, {"threads": 2}, "", ""),
     (2, 4.5, {"ranks": 2, "service_cores": 1}, "--smt 1 -c 2", ""),
 ])  # fmt: skip
 def test_pools_that_count_cpus_need_as_few_as_the_quota_has(smt, quota, options, fewer, used):
-    plan = make_plan(make_machine(EIGHT.replace(smt=smt), quota=quota), Request(**options))
+    machine = make_machine(EIGHT.replace(smt=smt), quota=quota, allowed=options.get("allowed"))
+    plan = make_plan(machine, Request(**{name: options[name] for name in options if name != "allowed"}))
     texts = {note.code: note.text for note in plan.notes}
     _, _, remedy = texts.get("quota", "").partition("pools that count CPUs have more threads (")
     assert remedy.removesuffix(" gives fewer CPUs)") == fewer
-    assert texts.get("quota-cpus", "").startswith(f"threads run on CPUs {used};") == bool(used)
+    assert texts.get("quota-cpus", "").partition(";")[0] == (used and f"threads run on CPUs {used}")
 
 
 @pytest.mark.parametrize(("options", "threads"), [
