@@ -78,3 +78,17 @@ def test_more_busy_threads_than_the_quota_has_cpus_stop_a_strict_run(ompbind, qu
     done = ompbind("run", *options, "--", sys.executable, "-c", code, before=quota(1), timeout=90)
     assert done.returncode == 125, done.stderr
     assert "the CPU quota gives the time of 1) in" in one_line(done.stderr)
+
+
+@pytest.mark.long
+def test_busy_ranks_with_more_cpus_than_the_quota_has_are_a_warning(ompbind, quota):
+    """Each has a CPU of its own."""
+    mask = "|".join(map(str, two_cpus()))
+    options = ("-n", "2", "--verify=strict", "-m", mask, "--timeout", "40")
+    done = ompbind(
+        "run", *options, "--", sys.executable, "-c", "while True: pass", before=quota(1), timeout=90
+    )
+    assert done.returncode == 124, done.stderr
+    text = "warning: ranks 0-1: on average 2.0 threads were runnable on CPUs"
+    assert text in one_line(done.stderr)
+    assert "(the CPU quota gives the time of 1)" in one_line(done.stderr)

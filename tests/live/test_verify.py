@@ -471,6 +471,31 @@ def test_more_busy_processes_than_cpus_stop_a_strict_run(ompbind):
 BUSY = (*PYTHON, "import os\nos.write(1, b'up\\n')\nwhile True: pass")
 
 
+LIGHT = """
+import os, time
+for _ in range(5):
+    if os.fork() == 0:
+        while True:
+            end_s = time.thread_time() + 0.002
+            while time.thread_time() < end_s: pass
+            time.sleep(0.05)
+while True: pass
+"""
+"""A program that is busy, with five helpers that seldom are."""
+
+
+@pytest.mark.long
+def test_processes_outside_of_the_run_do_not_stop_it(start, ompbind):
+    """They make the threads of the rank wait, so that more of them are runnable."""
+    first = str(two_cpus()[0])
+    for _ in range(2):
+        start(*BUSY[1:], program=sys.executable, before=("taskset", "-c", first), up=1)
+    options = ("--share", "-m", first, "--verify=strict", "--timeout", "30")
+    done = ompbind("run", *options, "--", *PYTHON, LIGHT, timeout=60)
+    assert done.returncode == 124, done.stderr
+    assert "other processes used" in one_line(done.stderr)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("where", ["shared", "none"])
 def test_busy_ranks_that_share_cpus_on_purpose_are_a_warning(start, ompbind, where):
