@@ -134,6 +134,7 @@ BINDS = """
     redis-server --port 7000 --server_cpulist 0-3      | redis (--server_cpulist)
     redis-server {tmp}/binds.conf                      | redis (bio_cpulist)
     redis-server {tmp}/plain.conf                      |
+    redis-server {tmp}/data                            |
     app {tmp}/binds.conf                               |
     redis-server {tmp}/absent.conf                     |
     ./namd +p4 +setcpuaffinity                         | Charm++ (+setcpuaffinity)
@@ -149,6 +150,7 @@ BINDS = """
 @pytest.mark.parametrize(("line", "text"), rows(BINDS))
 def test_programs_that_bind_themselves_are_known_by_their_words(tmp_path, line, text):
     (tmp_path / "binds.conf").write_text("port 1\n  bio_cpulist 1,3\n")
+    (tmp_path / "data").write_text("port 1\n  bio_cpulist 1,3\n")
     (tmp_path / "plain.conf").write_text("port 1\n# bio_cpulist 1,3\n")
     found = read_workload(line.format(tmp=tmp_path).split(), {"PATH": "/nowhere"}).wrappers
     binding = [wrapper for wrapper in found if wrapper.rebinds]
