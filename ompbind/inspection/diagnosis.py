@@ -50,8 +50,8 @@ class ExpectedBinding(Record):
     `cpus` are all CPUs of the rank; no OpenMP worker is to run on its `service_cpus`. Processes with another
     run ID than `run_id` belong to a nested run. `memory` is the memory policy as the kernel writes it, "" for
     any. `variables` bind OpenMP threads or set their number: each known one with the value that ompbind gave
-    to the rank, None if ompbind removed it. `is_unbound`: the rank has all CPUs that it could have, as with
-    `-m none`, and no CPUs are its own.
+    to the rank, None if ompbind removed it. `is_unbound`: the rank has all CPUs that it could have, and
+    no mode binds its threads, as with `-m none`: no CPUs are its own.
     """
 
     rank: int | None
@@ -106,7 +106,7 @@ def expect_ranks(
                 service_cpus=placement.service_cpus,
                 places=placement.places,
                 bind=request.bind,
-                is_unbound=request.is_unbound,
+                is_unbound=request.effective_bind is Bind.NONE and placement.cpuset == plan.machine.allowed,
                 run_id=run_id,
                 memory=placement.memory.kernel_text if placement.memory else "",
                 variables=select_variables(command.env),

@@ -161,6 +161,8 @@ def _make_group(
     by_run = None if by_env else _expect_by_cpus(run_id, rank, processes, observed)
     expected = _use_bind_of_run(by_env, first, observed.runs) if by_env else by_run
     origin, limits = observed.origins.get(first.pid), observed.limits.get(first.pid, CgroupLimits())
+    if expected and expected.bind is Bind.NONE and not (origin and expected.cpus < origin.allowed):
+        expected = expected.replace(is_unbound=True)
     assumed = expected or guess_expected(processes, origin.allowed if origin else EMPTY)
     return RankProcesses(
         run_id=run_id,

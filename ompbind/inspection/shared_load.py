@@ -139,7 +139,8 @@ def add_load(streaks: Streaks, inspection: Inspection) -> tuple[Streaks, Inspect
     found: dict[_Key, Streak] = {load.key: load.streak for load in loads}
     for load in loads:
         group, before = load.group, load.before
-        issues = [make_load_issue(load.streak)] if load.streak.is_proof else []
+        is_own = not (group.expected and group.expected.is_unbound)
+        issues = [make_load_issue(load.streak, is_own=is_own)] if load.streak.is_proof else []
         groups.append(group.replace(verdict=group.verdict.add(*issues)))
         if group.origin and not group.expected:
             busy = count_busy(group.first, before.processes, now - before.at_s)

@@ -93,7 +93,7 @@ def make_live_run(plan: Plan, identity: RunIdentity) -> LiveRun:
         ranks=ranks,
         claimed=plan.used | plan.reserved,
         avoided=plan.avoided,
-        bind=str(plan.request.bind),
+        bind=str(plan.request.effective_bind),
         configuration=plan.request.configuration.digest,
         division="" if index is None else make_division(plan),
         groups=", ".join(f"{part.request.group} {len(part.placements)}" for part in plan.groups),

@@ -107,6 +107,14 @@ def test_ranks_of_other_users_are_compared_with_the_mode_of_their_run(mode, mask
     assert (str(group.verdict.severity), str(group.expected.cpus)) == (severity, "0-3"), group.verdict.text
 
 
+@pytest.mark.parametrize(("mode", "allowed", "is_unbound"), [
+    ("none", "0-1", True), ("none", "0-3", False), ("rank", "0-1", False),
+])  # fmt: skip
+def test_no_cpus_belong_to_a_rank_without_a_mode_that_has_all(mode, allowed, is_unbound):
+    found = inspect(*OWN, rank(0, "0-1", pid=12), runs=(RUN.replace(bind=mode),), parent_mask=allowed)
+    assert found.groups[0].expected.is_unbound == is_unbound
+
+
 def test_ranks_allowed_on_cpus_of_other_ranks_are_a_shared_issue():
     planned = ("0-1 0-2", {}, "CPUs 0-1"), ("0-3 0-3", {"OMPBIND_CPUS": "0-3"}, "")
     for masks, env, both in (*planned, ("0-2 0-2", {"OMPBIND_CPUS": "0-1"}, "CPU 2")):
