@@ -24,7 +24,7 @@ from contextlib import ExitStack, suppress
 from subprocess import TimeoutExpired
 from typing import NamedTuple
 
-from tests.live.conftest import OMPBIND, RUNTIME_DIR, children_of, run_program
+from tests.live.conftest import OMPBIND, RUNTIME_DIR, children_of, run_program, state_of
 from tests.live.other_user import NOBODY, as_user, make_public_ompbind, public_directory
 from tests.live.scenes import CLEANUP_S, Scene, check_messages
 
@@ -153,7 +153,9 @@ class Group(NamedTuple):
 
 
 class Event(NamedTuple):
-    """A signal, "stop" (by ompbind) or "close" (the reader of messages), after some seconds."""
+    """What is done after some seconds: a signal, or "resume" once it is paused, "stop" by ompbind, "close" the
+    reader of messages.
+    """
 
     after_s: float
     what: str
@@ -184,24 +186,20 @@ class Plan(NamedTuple):
     def is_killed(self) -> bool:
         return any(event.what == "SIGKILL" and event.target != "rank" for event in self.events)
 
-    @property
-    def limit_s(self) -> float:
-        has_limit = "--timeout" in self.options
-        return float(self.options[self.options.index("--timeout") + 1]) if has_limit else LIMIT_S
-
 
 STOPS, OTHERS = ("SIGTERM", "SIGINT", "SIGQUIT"), ("SIGHUP", "SIGUSR1", "SIGWINCH", "SIGCONT")
 PAUSES, DEADLY = ("SIGSTOP", "SIGTSTP"), (*STOPS, "SIGHUP", "SIGUSR1", "SIGKILL")
 
 OPTIONS = (
     ("--verify", 0.3), ("--verify=strict", 0.5), ("--report run.json", 0.6), ("--output tag", 0.3),
-    ("--log-dir logs", 0.3), ("--memory bind", 0.1), ("--stdin none", 0.2),
+    ("--log-dir logs", 0.3), ("--stdin none", 0.2),
 )  # fmt: skip
 """Options of a run with their probability; of options with the same name, the first counts."""
 
 OF_GROUPS = (
     ("--on-failure continue", 0.2), ("--on-failure restart:1", 0.3), ("--bind none", 0.1),
     ("--bind exact", 0.1), ("--bind thread", 0.1), ("--env-file large", 0.03),
+    ("--memory bind", 0.05),
 )  # fmt: skip
 
 
@@ -225,7 +223,7 @@ def make_events(chosen: random.Random) -> list[Event]:
             continue  # if both processes of ompbind are killed at once, ranks may survive: documented
         events.append(Event(after_s, what, target))
         if what in PAUSES and target != "rank":
-            end = "stop" if chosen.random() < 0.3 else "SIGCONT"
+            end = "stop" if chosen.random() < 0.3 else "resume"
             events.append(Event(chosen.choice((0.05, 0.3)), end, target))
     return events
 
@@ -315,7 +313,7 @@ def allowed_states(plan: Plan) -> set[str]:
         plan.events or plan.until or any(each.ready or "large" in each.options for each in plan.groups)
     )
     if any(each.moves for each in loads):
-        lasts = is_calm and plan.limit_s > 2 and all(each.moves > 1 or each.code == 0 for each in loads)
+        lasts = is_calm and all(each.moves > 1 or each.code == 0 for each in loads)
         states = {"error"} if lasts and any(each.moves > 1 for each in loads) else {"error", "ok"}
     if plan.is_hidden:
         lasts = is_calm and all(each.code is None and "kill" not in each.script for each in loads)
@@ -335,12 +333,16 @@ def do(event: Event, process: subprocess.Popen[str], stop: list[str]) -> None:
         else:  # it has finished while it was paused: a shell continues it
             process.send_signal(signal.SIGCONT)
     else:
+        while event.what == "resume" and event.target == "foreground" and process.poll() is None:
+            if state_of(process.pid) == "T":  # SIGSTOP removes a SIGCONT that came before
+                break
+            time.sleep(0.002)
         pids = [process.pid]
         for _ in range(("foreground", "supervisor", "rank").index(event.target)):
             pids = [child for pid in pids for child in children_of(pid)][:1]
         with suppress(ProcessLookupError):
             for pid in pids:
-                os.kill(pid, signal.Signals[event.what])
+                os.kill(pid, signal.Signals[event.what.replace("resume", "SIGCONT")])
 
 
 def make_words(scene: Scene, plan: Plan) -> list[str]:
@@ -375,11 +377,12 @@ def check_run(scene: Scene, plan: Plan, program: str) -> None:
     (temporary := scene.directory / "tmp").mkdir()
     temporary.chmod(0o777)
     (scene.directory / "large").write_text(f"LARGE={'x' * 140_000}")
-    variables = {"SERVER": SERVER, "PYTHON": os.path.realpath(sys.executable)}
+    python = os.path.realpath(sys.executable)
+    variables = {"SERVER": SERVER, "PYTHON": python, "TMPDIR": str(temporary)}
     is_read, output = "close" not in {each.what for each in plan.events}, scene.directory / "messages"
     with output.open("w") as file:
         process = scene.begin(
-            *make_words(scene, plan), before=before, env=scene.environment(**variables, TMPDIR=str(temporary)), program=program,
+            *make_words(scene, plan), before=before, env=scene.environment(**variables), program=program,
             cwd=scene.directory, process_group=0, stdout=subprocess.DEVNULL,
             stderr=file if is_read else subprocess.PIPE,
         )  # fmt: skip
