@@ -18,7 +18,7 @@ from ompbind.text import whole_number
 
 _EXEMPT = {21, 24}  # CAP_SYS_ADMIN, CAP_SYS_RESOURCE: RLIMIT_NPROC does not limit processes that have one
 _ALL_USERS = "4294967295"  # another user namespace has fewer users, and even its root is limited
-_MANY = 1 << 14  # with so many tasks left, no process is read to count the tasks of the user
+_MANY = 1 << 11  # with so many tasks left, no process is read to count the tasks of the user
 
 
 def read_task_limit(root: Root) -> TaskLimit | None:
