@@ -10,6 +10,7 @@ import click
 from click import shell_completion
 
 from ompbind.cli.console import write_stdout
+from ompbind.cli.option import VerbContext
 from ompbind.cli.verb import Verb
 from ompbind.errors import OptionError
 
@@ -92,7 +93,7 @@ EXAMPLES = (
 )
 
 
-def completion(ctx: click.Context) -> int:
+def completion(ctx: VerbContext) -> int:
     """Print the script with which bash, zsh or fish completes command lines of ompbind.
 
     The shell then completes verbs, options and their values, the names of live runs, and the command

@@ -3,8 +3,6 @@
 import json
 from collections.abc import Mapping
 
-import click
-
 from ompbind.cli.console import read_screen, write_stdout
 from ompbind.cli.option import Given, Option, Sources, ValueLevel, VerbContext
 from ompbind.cli.verb import Verb, make_format_option
@@ -29,11 +27,10 @@ DETAILS = """Options are also read from ompbind.toml in the working directory, a
 OPTIONS = (make_format_option("config", "table", "json"),)
 
 
-def config(ctx: click.Context) -> int:
+def config(ctx: VerbContext) -> int:
     """Show which configuration files are read, and the value and the source of each option that 'run'
     would use with the same options. Nothing is started.
     """
-    assert isinstance(ctx, VerbContext)
     options = [option for option in ctx.sources.options.values() if "run" in option.verbs]
     values = {option: _list_values(option, ctx.sources) for option in options}
     if ctx.params["format"] == "json":

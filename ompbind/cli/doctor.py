@@ -5,10 +5,9 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 
-import click
-
 from ompbind.cli.config_files import read_found_files
 from ompbind.cli.console import read_screen, write_stdout
+from ompbind.cli.option import VerbContext
 from ompbind.cli.options import find_unknown_variables, find_variables
 from ompbind.cli.verb import Verb, make_format_option
 from ompbind.cpuset import count
@@ -28,7 +27,7 @@ EXAMPLES = (
 OPTIONS = (make_format_option("doctor", "text", "json"),)
 
 
-def doctor(ctx: click.Context) -> int:
+def doctor(ctx: VerbContext) -> int:
     """Find what on this machine or in this environment would break a binding, each with its remedy.
 
     With a command, its Python, its OpenMP runtimes and its thread pools are checked too; the command is not

@@ -2,8 +2,6 @@
 
 import os
 
-import click
-
 from ompbind.cli import register
 from ompbind.cli.console import print_message, read_screen, write_stdout
 from ompbind.cli.exec_identity import find_rank, prepare_rank
@@ -45,15 +43,13 @@ for each rank, with its CPUs. --dry-run prints the plan of the machine too, and 
 """
 
 
-def _prints_warnings(ctx: click.Context) -> bool:
-    assert isinstance(ctx, VerbContext)
+def _prints_warnings(ctx: VerbContext) -> bool:
     rank = find_rank(make_planning_settings(ctx))  # the messages are the same for all ranks on this machine
     return rank is None or rank.identity.local_rank == 0
 
 
-def exec_rank(ctx: click.Context) -> int:
+def exec_rank(ctx: VerbContext) -> int:
     """Become one rank of a launcher's job; return 0 after a dry run."""
-    assert isinstance(ctx, VerbContext)
     settings = make_planning_settings(ctx)
     if settings.task_prolog:
         try:

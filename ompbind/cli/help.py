@@ -1,16 +1,15 @@
 """`ompbind help`: the help of ompbind, or of a verb."""
 
-import click
-
 from ompbind.cli import VERBS
 from ompbind.cli.main import run_words
+from ompbind.cli.option import VerbContext
 from ompbind.cli.verb import Verb
 from ompbind.errors import OptionError
 
 EXAMPLES = (("All verbs", "ompbind help"), ("The options of run", "ompbind help run"))
 
 
-def show_help(ctx: click.Context) -> int:
+def show_help(ctx: VerbContext) -> int:
     """Show the help of ompbind or of a verb."""
     words: tuple[str, ...] = ctx.params["words"]
     if len(words) > 1:

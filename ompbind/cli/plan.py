@@ -3,8 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-import click
-
 from ompbind.cli import OUTPUT
 from ompbind.cli.console import print_message, read_screen, write_stdout
 from ompbind.cli.option import Option, VerbContext
@@ -97,12 +95,11 @@ OPTIONS = (
 )  # fmt: skip
 
 
-def plan(ctx: click.Context) -> int:
+def plan(ctx: VerbContext) -> int:
     """Show which CPUs every rank would get; nothing is started.
 
     If a command is given, the plan is made for the OpenMP runtimes of this command.
     """
-    assert isinstance(ctx, VerbContext)
     settings = make_planning_settings(ctx)
     parts, format_, rank = settings.parts, settings.format, settings.rank
     chosen = FORMATS[format_]

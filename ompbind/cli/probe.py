@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from itertools import groupby
 from textwrap import indent
 
-import click
-
 from ompbind.cli.console import print_message
-from ompbind.cli.option import FILES, Option
+from ompbind.cli.option import FILES, Option, VerbContext
 from ompbind.cli.verb import Verb, make_format_option
 from ompbind.cpuset import CpuSet, count, named
 from ompbind.errors import RequestError
@@ -31,7 +29,7 @@ OPTIONS = (
 )  # fmt: skip
 
 
-def probe(ctx: click.Context) -> int:
+def probe(ctx: VerbContext) -> int:
     """Run a real parallel region in every OpenMP runtime found, and show the place and CPU of each thread.
 
     Runtimes are found by name, in the Python environment, in torch and in the libraries of wheels. If none

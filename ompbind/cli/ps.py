@@ -6,9 +6,8 @@ import shlex
 import time
 from collections.abc import Sequence
 
-import click
-
 from ompbind.cli.console import print_message, read_screen, write_stdout
+from ompbind.cli.option import VerbContext
 from ompbind.cli.verb import Verb, make_format_option
 from ompbind.cpuset import union
 from ompbind.errors import ClaimError
@@ -38,7 +37,7 @@ EXAMPLES = (("Which run uses which CPUs", "ompbind ps"), ("The same as JSON", "o
 OPTIONS = (make_format_option("ps", "table", "json"),)
 
 
-def ps(ctx: click.Context) -> int:
+def ps(ctx: VerbContext) -> int:
     """List the live runs of all users on this machine and the CPUs of each, oldest first.
 
     Each rank that a launcher started with 'ompbind exec' has a line of its own. Runs that wait for CPUs

@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import click
-
 from ompbind.cli import CPUS, OUTPUT
 from ompbind.cli.console import read_screen, write_stdout
 from ompbind.cli.inspect import NO_PROCESSES
@@ -57,7 +55,7 @@ OPTIONS = (
 )  # fmt: skip
 
 
-def rebind(ctx: click.Context) -> int:
+def rebind(ctx: VerbContext) -> int:
     """Give all threads of running processes the CPUs of a plan, and show their CPUs before and after.
 
     Each process with its descendants is one rank. The ranks of a run get what their plan says. The number of
@@ -65,7 +63,6 @@ def rebind(ctx: click.Context) -> int:
     do not change either: an OpenMP runtime may bind new threads again, which is reported. The exit code is 1
     if a thread could not be bound.
     """
-    assert isinstance(ctx, VerbContext)
     dry_run: bool = ctx.params["dry_run"]
     target = find_target(ctx.params["words"])
     for who, reason in target.unseen:

@@ -4,8 +4,6 @@ import os
 import signal
 import time
 
-import click
-
 from ompbind.cli import register, run_settings
 from ompbind.cli.console import read_message_width, render_message, write_stderr
 from ompbind.cli.option import VerbContext
@@ -57,11 +55,10 @@ and 127 if it is not found.
 """
 
 
-def run(ctx: click.Context) -> int:
+def run(ctx: VerbContext) -> int:
     """Start copies (ranks) of a command, each bound to CPUs of its own. OpenMP and other common thread
     pools are configured to use only these CPUs.
     """
-    assert isinstance(ctx, VerbContext)
     settings = None
     try:
         settings = make_planning_settings(ctx)

@@ -4,9 +4,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-import click
-
 from ompbind.cli.console import read_screen, write_stdout
+from ompbind.cli.option import VerbContext
 from ompbind.cli.verb import Verb, make_format_option
 from ompbind.cpuset import CpuSet, count, union
 from ompbind.machine.core_kinds import kind_by_cpu
@@ -40,7 +39,7 @@ _FORMATS = "; table: a line for each CPU and device, svg: a picture for browsers
 OPTIONS = (make_format_option("topo", "tree", "table", "json", "svg", detail=_FORMATS),)
 
 
-def topo(ctx: click.Context) -> int:
+def topo(ctx: VerbContext) -> int:
     """Show the machine: its packages, NUMA nodes, caches and cores, its GPUs and NICs, and which CPUs are
     allowed.
     """

@@ -49,7 +49,7 @@ def make_format_option(verb: str, *words: str, section: str = "Options", detail:
 class Verb(click.Command):
     """The command of a verb.
 
-    - `run`: does the work; returns the exit code, or None for 0
+    - `run`: does the work, and returns the exit code
     - `help`: its description, without it the docstring of `run`; `summary`: the line in the list of verbs
     - `page`: the page of the documentation about it, "running.md"
     - `examples`: pairs of a description and a command line; `details` only the complete help shows
@@ -65,7 +65,7 @@ class Verb(click.Command):
     def __init__(
         self,
         name: str,
-        run: Callable[[Any], int | None],
+        run: Callable[[VerbContext], int],
         *,
         help: str = "",
         summary: str,
@@ -74,7 +74,7 @@ class Verb(click.Command):
         details: str = "",
         words: str = "",
         complete_word: Complete | None = None,
-        prints_warnings: Callable[[click.Context], bool] = lambda _: True,
+        prints_warnings: Callable[[VerbContext], bool] = lambda _: True,
         refuse: Callable[[Any], None] | None = None,
         checks: Sequence[Check] = (),
     ) -> None:
@@ -154,7 +154,7 @@ class Verb(click.Command):
             if ctx.messages and self.prints_warnings(ctx):
                 for text in ctx.messages:
                     print_message(text)
-            return self.run(ctx) or 0
+            return self.run(ctx)
         except OmpbindError as error:
             ctx.explain(error)
             raise
