@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 from typing import Self
 
+from ompbind.text import mask_text
+
 REFUSED = (errno.EPERM, errno.ENOSYS)
 """The numbers of a system call that a filter refuses, as in containers."""
 
@@ -19,7 +21,7 @@ REFUSED_HINT = "a system call is refused; a container allows all with --security
 class OmpbindError(Exception):
     """An error that ompbind can explain: `message` says what is wrong, `hint` what to do ("" if unknown).
 
-    `group` is the group of the run that it is about, "" for none.
+    Secret values in both are masked. `group` is the group of the run that it is about, "" for none.
     """
 
     exit_code = 2
@@ -27,9 +29,9 @@ class OmpbindError(Exception):
     group = ""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = mask_text(message)
+        self.hint = mask_text(hint)
+        super().__init__(self.message)
 
     def of_group(self, group: str) -> Self:
         """Return this error with the name of a group of the run before the message."""
@@ -59,7 +61,8 @@ class PositionError(OmpbindError):
 
     def __init__(self, message: str, *, text: str, span: tuple[int, int], hint: str = "") -> None:
         super().__init__(message, hint=hint)
-        self.text = text
+        shown, (start, stop) = mask_text(text, same_length=True), span
+        self.text = f"{shown[:start]}{text[start:stop]}{shown[stop:]}"
         self.span = span
 
 

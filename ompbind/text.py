@@ -2,7 +2,7 @@
 
 A number has a limit, so that no text can crash a reader. For terminals, each character that is not printable
 becomes "?". Escape sequences then have no effect. For names that are misspelled, this module finds the
-similar one.
+similar one. Secret values are masked in all that is written.
 """
 
 import re
@@ -51,6 +51,51 @@ def remove_escape_sequences(text: str) -> str:
 def clean_name(name: str) -> str:
     """Return the name of a run or a process for one line, cut to NAME_LIMIT characters."""
     return clean_line(name[:NAME_LIMIT])
+
+
+MASKED = "***"
+
+SECRET_WORDS = frozenset({"TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS"})
+"""A name is secret if one of its words, between "_", "-" or ".", is one of these, in any case."""
+
+_NAME = rf"""(?<![\w.-]) (?=[\w.-]*?(?<![^\W_])(?:{"|".join(SECRET_WORDS)})(?![^\W_])) [\w.-]++"""
+_SECRETS = rf"""(?isx)
+    ^ (?:[\w-]++=)? {_NAME} = (.+)                              # a whole word, or the text of an option
+    | (?<=') {_NAME} = ([^']+) | (?<=") {_NAME} = ([^"]+)       # 'NAME=VALUE' in a text
+    | {_NAME} = ("[^"]*"? | '[^']*'? | [^\s'"]+)
+    | (?=-) {_NAME} \s++ ("[^"]*"? | '[^']*'? | [^\s'"-][^\s'"]*)
+    | (?:^ | (?<=['"])) (?:authorization | {_NAME}) : \s* ([^'"]+)  # a header of HTTP
+    | \b bearer \s++ ([^\s'"]+)
+    | // ([^\s/@'"]+) @                                         # user:password of a URL
+"""
+"""Where secret values are; each alternative has one group, the value."""
+
+
+def is_secret(name: str) -> bool:
+    """Return whether the name of a variable or of an option says that its value is secret."""
+    return bool(re.fullmatch(_NAME, name, re.IGNORECASE | re.VERBOSE))
+
+
+def mask_text(text: str, *, same_length: bool = False) -> str:
+    """Return a word of a command, or any text, with "***" for secret values, or as many "*" as they have."""
+    if not any(mark in text.upper() for mark in (*SECRET_WORDS, "//", "BEARER", "AUTHORIZATION")):
+        return text
+
+    def mask(found: re.Match[str]) -> str:
+        start, stop = found.span(found.lastindex or 0)
+        stars = "*" * (stop - start) if same_length else MASKED
+        return f"{text[found.start() : start]}{stars}{text[stop : found.end()]}"
+
+    return re.sub(_SECRETS, mask, text)
+
+
+def mask_words(words: Iterable[str]) -> tuple[str, ...]:
+    """Return the words of a command line with "***" for secret values, also for "--password VALUE"."""
+    masked, is_value = list[str](), False
+    for word in words:
+        masked.append(MASKED if is_value and not word.startswith("-") else mask_text(word))
+        is_value = word.startswith("-") and is_secret(word)
+    return tuple(masked)
 
 
 def suggest_name(name: str, known: Iterable[str]) -> str:

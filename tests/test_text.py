@@ -1,14 +1,21 @@
-"""Foreign text: numbers in it, and cleaned for terminals."""
+"""Foreign text: numbers and secret values in it, and cleaned for terminals."""
+
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ompbind.errors import PositionError
 from ompbind.text import (
     NAME_LIMIT,
+    SECRET_WORDS,
     clean_line,
     clean_lines,
     clean_name,
+    is_secret,
+    mask_text,
+    mask_words,
     remove_escape_sequences,
     whole_number,
 )
@@ -46,3 +53,43 @@ def test_escape_sequences_are_removed_within_a_line(text, plain):
 ])  # fmt: skip
 def test_a_whole_number_has_ascii_digits_and_a_limit(text, limit, number):
     assert whole_number(text, limit) == number
+
+
+def test_names_of_secrets_have_a_secret_word():
+    assert all(
+        map(is_secret, (*SECRET_WORDS, "HF_TOKEN", "OPENAI_API_KEY", "api_key", "KEY_FILE", "--api-key"))
+    )
+    others = ("TOKENIZERS_PARALLELISM", "KEYBOARD", "MONKEY", "APIKEY", "--max-tokens", "")
+    assert not any(map(is_secret, others))
+
+
+@pytest.mark.parametrize(("text", "masked"), [
+    ("HF_TOKEN=a b", "HF_TOKEN=***"), ("env=A_KEY=a b", "env=A_KEY=***"), ("--token=a b", "--token=***"),
+    ("env SECRET=a nice", "env SECRET=*** nice"), ("env SECRET='a b' nice", "env SECRET=*** nice"),
+    ("run SECRET='a b", "run SECRET=***"), ("'A_KEY=a b' is wrong", "'A_KEY=***' is wrong"),
+    ("app --api-key a --port 1", "app --api-key *** --port 1"), ("app --token --x", "app --token --x"),
+    ('curl -H "Authorization: Bearer a" u', 'curl -H "Authorization: ***" u'),
+    ("curl -H 'X-Api-Key: a b' u", "curl -H 'X-Api-Key: ***' u"), ('"Bearer a', '"Bearer ***'),
+    ("http://user:a@host/", "http://***@host/"), ("https://a@host", "https://***@host"),
+    *((text, text) for text in ("", "KEYS=a", "A_KEY is secret", "http://host/a@b", "sort --keys 2")),
+])  # fmt: skip
+def test_secret_values_are_masked_in_texts(text, masked):
+    assert mask_text(text) == masked
+    error = PositionError(text, text=f"{text}{{x}}", span=(len(text), len(text) + 3))
+    assert (error.message, len(error.text), error.text[-3:]) == (masked, len(text) + 3, "{x}")
+    assert ("*" in masked) == ("*" in error.text)
+
+
+def test_the_word_after_a_secret_option_is_its_value():
+    words = ("run", "--api-key", "a", "b", "--token", "--x", "--secret=a b", "KEY", "c")
+    assert mask_words(words) == ("run", "--api-key", "***", "b", "--token", "--x", "--secret=***", "KEY", "c")
+
+
+@pytest.mark.parametrize(
+    "part", ["a_", "//", "-", "_KEY", "--KEY  ", "a=", "KEY='", "'KEY=", "KEY: ", "bearer ", " "]
+)
+def test_long_texts_are_masked_in_linear_time(part):
+    """Other users choose the command lines of their processes."""
+    began = time.process_time()
+    mask_text("KEY " + part * 50_000)
+    assert time.process_time() - began < 2

@@ -24,7 +24,7 @@ from ompbind.commands.rank_command import (
     make_spec_before_plan,
     make_unbound_commands,
 )
-from ompbind.commands.rank_variables import RANK_VARIABLES, mask_word
+from ompbind.commands.rank_variables import RANK_VARIABLES
 from ompbind.cpuset import CpuSet, count
 from ompbind.errors import OmpbindError, PlanError
 from ompbind.machine.model import Machine
@@ -33,6 +33,7 @@ from ompbind.planning.notes import find_throttling
 from ompbind.planning.plan import Plan
 from ompbind.planning.planner import Requests
 from ompbind.report.text import Column, Screen, clip, render_age, render_cpus, render_paragraph, render_table
+from ompbind.text import mask_text
 
 RANKS, AUTO = "ranks", "auto"
 """The key of the option that decides which candidates can be compared, and its value without a number."""
@@ -112,7 +113,7 @@ def _plan(
     settings: BenchSettings, machine: Machine, make_plan: MakePlan, choices: Choices, kind: Kind
 ) -> CandidateStart | Refusal:
     """Plan some choices; more ranks or threads than the CPU quota are refused too."""
-    name = ", ".join(f"{key}={mask_word(text)}" for key, text in _select(choices, number=False)) or kind
+    name = ", ".join(f"{key}={mask_text(text)}" for key, text in _select(choices, number=False)) or kind
     try:
         names = [f"{part.name}." if part.name else "" for part in settings.parts]
         more: list[list[str]] = [[] for _ in names]

@@ -24,12 +24,12 @@ from types import NoneType, UnionType
 from typing import Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from ompbind.bench.records import Rules, Run, Session
-from ompbind.commands.rank_variables import MASKED, mask_word
 from ompbind.cpuset import count
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.safe_files import is_same, open_parent
 from ompbind.record import Record
 from ompbind.registry.claims import try_lock
+from ompbind.text import MASKED, mask_text, mask_words
 
 Event: TypeAlias = "Mapping[str, object]"
 """One event as a JSON object; `event` is its type."""
@@ -169,17 +169,17 @@ def mask_session(session: Session) -> Session:
 
     def mask_option(word: str) -> str:  # NAME=VALUE, or env=NAME=VALUE,… of --vary
         key, equals, values = word.partition("=")
-        is_secret = key == "env" and any(mask_word(value) != value for value in values.split(","))
-        return f"{key}{equals}{MASKED}" if is_secret else mask_word(word)
+        is_secret = key == "env" and any(mask_text(value) != value for value in values.split(","))
+        return f"{key}{equals}{MASKED}" if is_secret else mask_text(word)
 
     return session.replace(
-        command=tuple(map(mask_word, session.command)),
+        command=mask_words(session.command),
         options=tuple(map(mask_option, session.options)),
         candidates=tuple(
             candidate.replace(
-                choices=tuple((key, mask_word(text)) for key, text in candidate.choices),
-                options=tuple(map(mask_word, candidate.options)),
-                words=tuple(map(mask_word, candidate.words)),
+                choices=tuple((key, mask_text(text)) for key, text in candidate.choices),
+                options=mask_words(candidate.options),
+                words=mask_words(candidate.words),
             )
             for candidate in session.candidates
         ),

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from ompbind.cli.console import read_screen, write_stdout
 from ompbind.cli.option import Given, Option, Sources, ValueLevel, VerbContext
 from ompbind.cli.verb import Verb, make_format_option
-from ompbind.commands.rank_variables import mask_word
 from ompbind.planning.request import Configuration
 from ompbind.report.plan_json import configuration_record
 from ompbind.report.text import Column, Screen, render_paragraph, render_table
-from ompbind.text import clean_line
+from ompbind.text import clean_line, mask_text
 
 EXAMPLES = (
     ("Each option and its source", "ompbind config"),
@@ -45,7 +44,7 @@ def _list_values(option: Option, sources: Sources) -> list[Given]:
     default = False if option.is_flag else option.default_text
     found = sources.effective.get(option.name) or [Given(value=None, level=ValueLevel.DEFAULT, place="")]
     shown = ((given, default if given.value is None else given.value) for given in found)
-    return [given.replace(value=mask_word(text) if isinstance(text, str) else text) for given, text in shown]
+    return [given.replace(value=mask_text(text) if isinstance(text, str) else text) for given, text in shown]
 
 
 def _render(values: Mapping[Option, list[Given]], configuration: Configuration, screen: Screen) -> str:

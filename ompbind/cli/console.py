@@ -7,6 +7,7 @@ from typing import TextIO
 import click
 
 from ompbind.report.text import PIPE, Screen, render_paragraph
+from ompbind.text import mask_text
 
 NARROW = 40  # the least width of a line, in characters, that texts are made for
 
@@ -55,8 +56,8 @@ def print_message(line: str) -> None:
 
 
 def render_message(line: str) -> str:
-    """Return a message with the name of ompbind before it, wrapped."""
-    return render_paragraph("ompbind", line, read_message_width())
+    """Return a message with the name of ompbind before it, wrapped, without secret values."""
+    return render_paragraph("ompbind", mask_text(line), read_message_width())
 
 
 def read_message_width() -> int:

@@ -16,7 +16,7 @@ from ompbind.doctor.facts import UNKNOWN, HostFacts, HostIssue
 from ompbind.doctor.read import read_host
 from ompbind.report.plan_json import library_record
 from ompbind.report.text import PIPE, Column, Screen, render_table, wrap_indented
-from ompbind.text import Severity, clean_lines
+from ompbind.text import Severity, clean_lines, mask_words
 
 EXAMPLES = (
     ("This machine and this environment", "ompbind doctor"),
@@ -74,7 +74,7 @@ def render_issues_json(issues: Sequence[HostIssue], host: HostFacts) -> str:
         "notes": sum(issue.severity is Severity.NOTE for issue in issues),
         "command": command
         and {
-            "argv": list(command.argv),
+            "argv": list(mask_words(command.argv)),
             "program": work.program or None,
             "python": work.python or None,
             "python_version": ".".join(map(str, command.python)) if command.python else None,

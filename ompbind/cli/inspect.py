@@ -44,7 +44,7 @@ from ompbind.report.text import (
     wrap_indented,
 )
 from ompbind.report.verification import COUNTS, issue_record
-from ompbind.text import Severity, clean_line, clean_lines, whole_number
+from ompbind.text import Severity, clean_line, clean_lines, mask_words, whole_number
 
 EXAMPLES = (
     ("Every live run", "ompbind inspect --all"),
@@ -344,7 +344,7 @@ def _make_command(process: ProcessState) -> str:
     """Return the command of a process, or its title, on one line; the name of a kernel thread."""
     if not process.command:
         return f"[{process.name}], {'kernel thread' if process.is_kernel_thread else 'no command line'}"
-    words = process.command[0] if len(process.command) == 1 else shlex.join(process.command)
+    words = process.command[0] if len(process.command) == 1 else shlex.join(mask_words(process.command))
     return clip(" ".join(words.split()), _COMMAND_LIMIT)
 
 
@@ -393,7 +393,7 @@ def _make_process_record(process: ProcessState, memory: MemoryMap | None) -> dic
         "pid": process.pid,
         "parent": process.parent,
         "name": process.name,
-        "command": list(process.command),
+        "command": list(mask_words(process.command)),
         "kernel": process.is_kernel_thread,
         "libraries": [
             {"path": library.path, "kind": library.kind.name, "role": str(library.kind.role)}

@@ -16,11 +16,10 @@ from click.core import ParameterSource
 
 from ompbind.cli import BINDING, CONFIGURATION, CPUS, DEVICES, GROUPS, PLANNING, PREFIX, RANKS
 from ompbind.cli.readers import one_of
-from ompbind.commands.rank_variables import mask_word
 from ompbind.errors import MaskError, OmpbindError, OptionError, PlanError, PositionError
 from ompbind.planning.request import Configuration
 from ompbind.record import Record
-from ompbind.text import whole_number
+from ompbind.text import mask_text, whole_number
 
 FILES = "file"
 DIRECTORIES = "dir"
@@ -381,7 +380,7 @@ def _replace_name(message: str, names: Sequence[str], value: str, place: str) ->
 
 def _render_value(separator: str, text: str) -> str:
     """Return a short value as a word for the shell, without secrets; "" for a long or missing value."""
-    quoted = shlex.quote(" ".join(map(mask_word, text.split(" "))))
+    quoted = shlex.quote(mask_text(text))
     return f"{separator}{quoted}" if 0 < len(text) <= _SHOWN else ""
 
 

@@ -30,7 +30,7 @@ from ompbind.report.text import (
     render_rows,
     wrap_indented,
 )
-from ompbind.text import clean_line, whole_number
+from ompbind.text import clean_line, mask_words, whole_number
 
 EXAMPLES = (("Which run uses which CPUs", "ompbind ps"), ("The same as JSON", "ompbind ps --format json"))
 
@@ -89,7 +89,7 @@ def render_ps(infos: Sequence[RunInfo], now: float, screen: Screen = PIPE) -> st
     ]
     width, commands = screen.text_width, []
     for info in infos:
-        words = info.command or ("-",)
+        words = mask_words(info.command or ("-",))
         if (
             len(words) > 1 and words[1].rpartition("/")[2] == "ompbind"
         ):  # without its Python and its directory
@@ -132,7 +132,7 @@ def _make_record(info: RunInfo) -> dict[str, object]:
         "started": run.started,
         **cpus,
         "configuration": run.configuration or None,
-        "command": None if info.command is None else list(info.command),
+        "command": None if info.command is None else list(mask_words(info.command)),
     }
 
 

@@ -101,7 +101,9 @@ def _compute(part: Placeholder, text: str, fields: Fields, where: str) -> str:
             hint = "subtract less, or give each rank more CPUs"
         place = f"{shown} in {where}" if where else shown
         message = f"rank {fields['rank']}: {place} is {number}, but must not be negative"
-        raise PositionError(message, text=text, span=part.span, hint=hint)
+        before = f"{where}=" if _is_name(where) else ""  # of a variable, whose value may be secret
+        start, stop = (len(before) + position for position in part.span)
+        raise PositionError(message, text=f"{before}{text}", span=(start, stop), hint=hint)
     return str(number)
 
 

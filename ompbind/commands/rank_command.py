@@ -18,10 +18,11 @@ from ompbind.commands.environment import (
     make_variables_and_fields,
 )
 from ompbind.commands.placeholders import Fields, fill
-from ompbind.commands.rank_variables import MASKED, Variables, apply_variables, is_secret, mask_word
+from ompbind.commands.rank_variables import Variables, apply_variables
 from ompbind.cpuset import CpuSet
 from ompbind.planning.plan import MemoryPolicy, Placement, Plan, find_first_cpu
 from ompbind.record import Record
+from ompbind.text import MASKED, is_secret, mask_text, mask_words
 
 _OF_PLAN = (
     names.OMPBIND_NUM_THREADS, names.OMPBIND_CPUS, names.OMPBIND_RESERVED_CPUS, names.OMPBIND_SERVICE_CPUS,
@@ -159,13 +160,13 @@ def make_attempt(command: RankCommand, attempt: int) -> RankCommand:
 def mask_secrets(spec: RunSpec) -> RunSpec:
     """Return what ranks have in common with "***" for secret values, for reports and messages.
 
-    Masked are the variables of the user, and words NAME=VALUE of the command and of its wrapper, as in
-    `env NAME=VALUE ./app`.
+    Masked are the variables of the user, and values in the command, in its wrapper and in its check.
     """
     return spec.replace(
         groups=tuple(map(mask_secrets, spec.groups)),
-        argv=tuple(map(mask_word, spec.argv)),
-        wrap=tuple(map(mask_word, spec.wrap)),
+        argv=mask_words(spec.argv),
+        wrap=mask_words(spec.wrap),
+        ready=mask_text(spec.ready),
         added_variables=tuple(
             (name, MASKED if is_secret(name) else value) for name, value in spec.added_variables
         ),

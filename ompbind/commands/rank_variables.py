@@ -1,4 +1,4 @@
-"""The environment variables of a rank: its identity, and which values are secret."""
+"""The environment variables of a rank: its identity."""
 
 from collections.abc import Mapping, MutableMapping
 from typing import TypeAlias
@@ -64,20 +64,3 @@ def find_rank(env: Mapping[str, str], run_id: str | None = None) -> int | None:
 def find_attempt(env: Mapping[str, str]) -> int:
     """Return which start of its rank an environment belongs to, counted from 1; 1 if that is unknown."""
     return whole_number(env.get(OMPBIND_ATTEMPT)) or 1
-
-
-MASKED = "***"
-
-SECRET_WORDS = frozenset({"TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS"})
-"""A variable is secret if a word of its name, between underscores, is one of these, in any case."""
-
-
-def is_secret(name: str) -> bool:
-    """Return whether the name of a variable says that its value is secret."""
-    return not SECRET_WORDS.isdisjoint(name.upper().split("_"))
-
-
-def mask_word(word: str) -> str:
-    """Return a word of a command without its value, if it sets a secret variable (NAME=VALUE)."""
-    name, equals, _ = word.partition("=")
-    return f"{name}={MASKED}" if equals and name.isidentifier() and is_secret(name) else word

@@ -3,18 +3,16 @@
 A fact that cannot be read is None, "" or empty, never an error.
 """
 
-import shlex
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 
-from ompbind.commands.rank_variables import MASKED, is_secret, mask_word
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.inspection.verdict import OthersLoad
 from ompbind.machine.model import Machine
 from ompbind.planning.other_runs import LiveRun
 from ompbind.programs.command import Workload
 from ompbind.record import Record
-from ompbind.text import Severity, whole_number
+from ompbind.text import MASKED, Severity, is_secret, mask_text, whole_number
 
 
 class Permission(StrEnum):
@@ -134,8 +132,4 @@ def error(subject: str, found: str, why: str, remedy: str) -> HostIssue:
 
 def mask_value(name: str, value: str) -> str:
     """Return the value of a variable; secret values are masked, also in lists of NAME=VALUE."""
-    try:
-        words = shlex.split(value) if "=" in value else []
-    except ValueError:  # a quote is not closed
-        return MASKED
-    return MASKED if is_secret(name) else " ".join(map(mask_word, words)) or value
+    return MASKED if is_secret(name) else mask_text(value)

@@ -81,8 +81,8 @@ def test_a_report_of_a_fault_has_versions_variables_and_files_without_secrets():
     assert found["launcher"] == "SLURM_PROCID, SLURM_LOCALID"
     assert found["configuration"] == "user file /x"
     assert found["variables set"] == (
-        "OMPBIND_API_KEY=***, OMPBIND_ENV=API_TOKEN=*** PORT=1, OMPBIND_MASK=0-1, OMPBIND_WRAP=***,"
-        " OMP_NUM_THREADS=3"
+        "OMPBIND_API_KEY=***, OMPBIND_ENV='API_TOKEN=***' PORT=1, OMPBIND_MASK=0-1,"
+        " OMPBIND_WRAP=env SECRET=*** 'open, OMP_NUM_THREADS=3"
     )
     assert "hidden" not in str(found)
 

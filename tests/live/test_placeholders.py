@@ -19,7 +19,7 @@ def lines(done):
 
 
 @pytest.mark.parametrize(("option", "value", "text", "marks"), [
-    ("--env", "PORT={foo}", "PORT={foo}", "     ^^^^^"), ("--env", "P={rank-1}", "{rank-1}", "^^^^^^^^"),
+    ("--env", "PORT={foo}", "PORT={foo}", "     ^^^^^"), ("--env", "P={rank-1}", "P={rank-1}", "  ^^^^^^^^"),
     ("--chdir", "work/{rank:02}", "work/{rank:02}", "     ^^^^^^^^^"),
     ("--wrap", "perf stat -o {rnk}", "{rnk}", "^^^^^"), ("--log-dir", "{id}", "{id}", "^^^^"),
     ("--report", "r{rank}.json", "r{rank}.json", " ^^^^^^"),
