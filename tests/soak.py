@@ -153,7 +153,7 @@ class Group(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What is done after some seconds: a signal, or "resume" once it is paused, "stop" by ompbind, "close" the
+    """What is done after some seconds: a signal, "resume" once it is paused, "stop" by ompbind, "close" the
     reader of messages.
     """
 
