@@ -29,7 +29,7 @@ class Check:
 
     owner: Owner = (-2, 0)  # of no rank
 
-    def __init__(self, group: str, answer: Answer, expires_at: float, kill: Callable[[], None]) -> None:
+    def __init__(self, group: str, answer: Answer, expires_at: float, kill: Callable[[], object]) -> None:
         self.group = group
         self.answer = answer
         self.expires_at = expires_at

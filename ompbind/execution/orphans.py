@@ -240,11 +240,15 @@ def signal_process(pid: int, number: int) -> bool:
     return True
 
 
-def signal_rank(pid: int, number: int) -> None:
-    """Signal a rank and its process group, each process once: the rank may have moved to another group."""
+def signal_rank(pid: int, number: int) -> bool:
+    """Signal a rank and its process group, each process once: the rank may have moved to another group.
+
+    Returns whether this user may signal the rank itself.
+    """
     if read_group(pid) not in (pid, 0):  # 0: the rank has exited, but its group may have members
         signal_process(pid, number)
     signal_process(-pid, number)
+    return signal_process(pid, 0)
 
 
 def signal_parent(pid: int, number: int, *, group: int = 0) -> bool:

@@ -69,7 +69,7 @@ class Processes(NamedTuple):
     wait: Callable[[int], tuple[int, int, resource.struct_rusage]] = lambda pid: os.wait4(
         pid, os.WNOHANG | os.WUNTRACED
     )
-    signal: Callable[[int, int], None] = signal_rank
+    signal: Callable[[int, int], bool] = signal_rank
 
 
 class Run:
@@ -446,9 +446,19 @@ class Run:
         for number in self.held:
             times = [self.received_at.pop((number, is_foreground), 0) for is_foreground in (True, False)]
             if not (self.options.is_in_slurm_job and min(times) > since):
-                for pid in self.live:
-                    self.processes.signal(pid, number)
+                protected = [pid for pid in self.live if not self.processes.signal(pid, number)]
+                if protected and number == signal.SIGKILL:
+                    self._leave(protected)
         self.held = []
+
+    def _leave(self, protected: list[int]) -> None:
+        """Wait no longer for ranks that this user may not kill, as of sudo: --timeout and stop are limits."""
+        text = f"cannot kill {named('pid', protected)}: this user has no permission to"
+        hint = f"stop it as its user, for example: sudo kill {protected[0]}"
+        self.shutdown.error = self.shutdown.error or LaunchError(text, hint=hint)
+        for pid in protected:
+            self._close_pidfd(self.children.pop(pid))
+            self.orphans.unkillable.add(pid)
 
     def leave_rank_cpus(self) -> None:
         """Leave the CPUs of the last started rank: return to the CPUs that ompbind was started with."""

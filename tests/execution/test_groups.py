@@ -155,6 +155,7 @@ class Kernel:
             self.exit(pid, number)
         elif number == signal.SIGTERM and self.chosen.random() < 0.7:
             self.later(self.exit, pid, number)
+        return True
 
 
 @st.composite

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import resource
+import signal
 import stat
 import subprocess
 import time
@@ -224,3 +225,20 @@ def test_reports_logs_and_configuration_work_in_a_rootless_container(public_ompb
             assert (done.returncode, done.stderr.count("ompbind:")) == (0, 0), done.stderr
             assert json.loads((own / "run.json").read_text())["exit_code"] == 0
             assert [(own / f"logs/{rank}.out").read_text() for rank in (0, 1)] == ["up\n", "up\n"]
+
+
+SET_UID = "#include <unistd.h>\nint main(void) { setuid(0); sleep(20); return 0; }"
+
+
+def test_a_timeout_is_a_limit_also_for_a_rank_that_may_not_be_signalled(public_ompbind, public):
+    """Such as the rank of `ompbind run -- sudo …`; an error names it."""
+    path = public / "protected"
+    subprocess.run([required("gcc"), "-o", path, "-x", "c", "-"], input=SET_UID, text=True, check=True)
+    path.chmod(0o4755)
+    command = [*as_user(NOBODY), public_ompbind, "run", "--timeout", "0.5", "--grace", "0.3", "--", path]
+    with (public / "messages").open("w") as file:  # the rank keeps it open
+        began_at = time.monotonic()
+        done = subprocess.run(command, stdout=file, stderr=file, cwd="/", env=clean_environment(), timeout=15)
+    assert (done.returncode, time.monotonic() - began_at < 10) == (125, True)
+    left = re.search(r"error: cannot kill pid (\d+)", (public / "messages").read_text())
+    os.kill(int(left[1]), signal.SIGKILL)
