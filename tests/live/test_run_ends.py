@@ -51,11 +51,10 @@ def count_waits(pid):
 
 
 class Ending:
-    """A run that is ended in some way; `over` is the file for which its ranks wait."""
+    """A run that is ended in some way; its ranks wait for the file `over`, `errors` has its messages."""
 
-    def __init__(self, process, over, run_ompbind):
-        self.process, self.over, self.run_ompbind = process, over, run_ompbind
-        self.errors = ""
+    def __init__(self, process, errors, over, run_ompbind):
+        self.process, self.errors, self.over, self.run_ompbind = process, errors, over, run_ompbind
 
     def after_ups(self, number=2):
         assert [self.process.stdout.readline() for _ in range(number)] == ["up\n"] * number
@@ -69,8 +68,7 @@ class Ending:
 
     def after(self, text):
         """Wait until a message has a text, or the run has exited."""
-        while text not in self.errors and (line := self.process.stderr.readline()):
-            self.errors += line
+        wait_until(lambda: text in self.errors.read_text() or self.process.poll() is not None, text)
 
 
 def finish(ending):
@@ -219,9 +217,12 @@ def test_each_run_has_the_exit_code_the_last_line_and_the_report_of_the_table(
     if before == HIDDEN and (os.geteuid() or subprocess.run(["unshare", "--mount", "true"]).returncode):
         unavailable("needs a mount namespace, which takes root")
     words = ("run", "--run-id=ends", mode, f"--report={report}", *make_words(tmp_path, what, options))
-    ending = Ending(start(*words, before=before), tmp_path / "over", ompbind)
+    path = tmp_path / "errors"
+    with path.open("w") as file:
+        ending = Ending(start(*words, before=before, stderr=file), path, tmp_path / "over", ompbind)
     act(ending)
-    errors = ending.errors + ending.process.communicate(timeout=30)[1]
+    ending.process.communicate(timeout=30)
+    errors = path.read_text()
     code = int(strict if mode.endswith("strict") else relaxed)
     assert ending.process.returncode in (code, 128 - code), errors
     starts = ("ompbind: verified", "ompbind: not as planned", "ompbind: not seen")
@@ -233,6 +234,7 @@ def test_each_run_has_the_exit_code_the_last_line_and_the_report_of_the_table(
     record = json.loads(report.read_text())
     verified = record["verified"]
     assert (record["exit_code"], verified["state"]) == (code, state.strip("`"))
+    assert ("not started" in last) == (len(record["ranks"]) < len(verified["ranks"]))
     assert (verified["reason"] is None) == (verified["state"] != "not seen")
     assert all(rank["state"] in ("ok", "error", "not seen") for rank in verified["ranks"])
     assert all((rank["reason"] is None) == (rank["state"] != "not seen") for rank in verified["ranks"])

@@ -18,6 +18,7 @@ from ompbind.execution.run_options import RunOptions
 from ompbind.execution.sampler import FEW_STABLE_S, LONGEST_S, STABLE_S, AffinitySampler
 from ompbind.execution.verification import finish_verification, sample_affinities
 from ompbind.inspection.diagnosis import ExpectedBinding
+from ompbind.inspection.verdict import State
 from ompbind.openmp.binding import Bind
 from ompbind.procfs.reader import list_threads, read_memory_policy
 from tests.live.conftest import is_alive, one_line, ranks_of, required, two_cpus, wait_until
@@ -421,6 +422,31 @@ def test_what_changes_later_is_reported_after_two_samples_and_stops_a_strict_run
     samples = child.sampler.samples
     child.check()
     assert (child.sampler.due_at, child.sampler.samples) == (None, samples), "a stopped run is not sampled"
+
+
+def test_an_attempt_that_exits_before_the_start_is_complete_is_judged_as_a_run(make_child):
+    first, second = two_cpus()
+    child = make_child(cpus=(first,))
+    child.sampler.begin(time.monotonic())
+    child.move({second})
+    child.check()
+    assert child.reported == [], "one sample is no proof yet"
+    child.sampler.begin_again(time.monotonic(), 0)
+    child.exits = (SimpleNamespace(rank=0, failed=False),)
+    (rank,) = finish_verification(child).ranks
+    assert (child.reported[-1], rank.attempt, rank.verdict, rank.state) == ("outside", 2, None, State.ERROR)
+    assert [(attempt, issue.code) for attempt, issue in rank.past] == [(1, "outside")]
+
+
+def test_strict_stops_no_run_whose_last_rank_has_just_exited(make_child):
+    first, second = two_cpus()
+    child = make_child(cpus=(first,))
+    child.sampler.begin(time.monotonic())
+    child.move({second})
+    child.check()
+    child.reap_children = child.live.clear
+    child.check()
+    assert (child.reported[-1], child.sampler.stopped) == ("outside", False)
 
 
 def test_a_thread_that_starts_between_two_samples_is_seen(make_child):
