@@ -24,7 +24,7 @@ from contextlib import ExitStack, suppress
 from subprocess import TimeoutExpired
 from typing import NamedTuple
 
-from tests.live.conftest import OMPBIND, RUNTIME_DIR, children_of, run_program, state_of
+from tests.live.conftest import OMPBIND, RUNTIME_DIR, children_of, run_program, state_of, wait_until
 from tests.live.other_user import NOBODY, as_user, make_public_ompbind, public_directory
 from tests.live.scenes import CLEANUP_S, Scene, check_messages
 
@@ -153,9 +153,7 @@ class Group(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What is done after some seconds: a signal, "resume" once it is paused, "stop" by ompbind, "close" the
-    reader of messages.
-    """
+    """A signal, or "stop" (by ompbind), "resume" (after a pause) or "close" (the reader of messages)."""
 
     after_s: float
     what: str
@@ -333,10 +331,8 @@ def do(event: Event, process: subprocess.Popen[str], stop: list[str]) -> None:
         else:  # it has finished while it was paused: a shell continues it
             process.send_signal(signal.SIGCONT)
     else:
-        while event.what == "resume" and event.target == "foreground" and process.poll() is None:
-            if state_of(process.pid) == "T":  # SIGSTOP removes a SIGCONT that came before
-                break
-            time.sleep(0.002)
+        if event.what == "resume" and event.target == "foreground":  # SIGSTOP removes an earlier SIGCONT
+            wait_until(lambda: process.poll() is not None or state_of(process.pid) == "T", "it is paused")
         pids = [process.pid]
         for _ in range(("foreground", "supervisor", "rank").index(event.target)):
             pids = [child for pid in pids for child in children_of(pid)][:1]
