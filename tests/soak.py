@@ -24,6 +24,8 @@ from contextlib import ExitStack, suppress
 from subprocess import TimeoutExpired
 from typing import NamedTuple
 
+from ompbind.commands.rank_variables import SUPERVISOR_NAME
+from ompbind.procfs.reader import read_stat
 from tests.live.conftest import OMPBIND, RUNTIME_DIR, children_of, run_program, state_of, wait_until
 from tests.live.other_user import NOBODY, as_user, make_public_ompbind, public_directory
 from tests.live.scenes import CLEANUP_S, Scene, check_messages
@@ -319,6 +321,11 @@ def allowed_states(plan: Plan) -> set[str]:
     return states | ({"not seen"} if plan.is_early or plan.is_killed else set())
 
 
+def has_supervisor(pid: int) -> bool:
+    stats = [read_stat(child) for child in children_of(pid)]
+    return any(stat and stat.name == SUPERVISOR_NAME for stat in stats)
+
+
 def do(event: Event, process: subprocess.Popen[str], stop: list[str]) -> None:
     """Send a signal to a process of a run, stop the run, or close the reader of its messages."""
     if event.what == "close" and process.stderr:
@@ -333,6 +340,8 @@ def do(event: Event, process: subprocess.Popen[str], stop: list[str]) -> None:
     else:
         if event.what == "resume" and event.target == "foreground":  # SIGSTOP removes an earlier SIGCONT
             wait_until(lambda: process.poll() is not None or state_of(process.pid) == "T", "it is paused")
+        if event[1:] == ("SIGSTOP", "supervisor"):  # before it has its name, `ompbind stop` cannot find it
+            wait_until(lambda: process.poll() is not None or has_supervisor(process.pid), "the supervisor")
         pids = [process.pid]
         for _ in range(("foreground", "supervisor", "rank").index(event.target)):
             pids = [child for pid in pids for child in children_of(pid)][:1]
