@@ -19,7 +19,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
 from typing import NoReturn
@@ -230,9 +230,10 @@ def _output_directory() -> Iterator[str]:
 
 def remove_abandoned_output() -> None:
     """Remove the output directories of sessions that were killed with all their processes."""
-    temporary = OpenDirectory(os.path.realpath(tempfile.gettempdir()))
-    temporary.remove_abandoned(rf"{_PREFIX}\w{{8}}")
-    temporary.close()
+    with suppress(OSError):  # an error is that of the first run, which needs the directory
+        temporary = OpenDirectory(os.path.realpath(tempfile.gettempdir()))
+        temporary.remove_abandoned(rf"{_PREFIX}\w{{8}}")
+        temporary.close()
 
 
 def _measure(
