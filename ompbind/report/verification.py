@@ -49,8 +49,9 @@ def render_verified(
     for rank, issue in verified.unconfirmed:
         if issue.severity is not Severity.ERROR and not quiet:
             notes.append(RankVerification(rank=rank, verdict=Verdict(issues=(issue,), summary="")))
-    sentence = _make_sentence(verified, plan)
-    return "\n".join((render_paragraph("ompbind", sentence, width), *_render_reasons(notes, width)))
+    sentence = render_paragraph("ompbind", _make_sentence(verified, plan), width)
+    reasons = [*_render_reasons(notes, width)]
+    return "\n".join([*reasons, sentence] if verified.ended else [sentence, *reasons])
 
 
 def _make_sentence(verified: VerificationResult, plan: Plan) -> str:
@@ -60,7 +61,8 @@ def _make_sentence(verified: VerificationResult, plan: Plan) -> str:
     else:
         hidden = [f"not seen: {verified.reason}"] if verified.state is State.NOT_SEEN else []
         texts = [*hidden, *_describe_seen(verified, plan)]
-    if missing := verified.find(Unseen.NOT_STARTED):
+    missing = verified.find(Unseen.NOT_STARTED)
+    if missing and not verified.failure:
         texts.append(f"{named('rank', missing)} {'were' if len(missing) > 1 else 'was'} not started")
     if verified.state is not State.OK:
         texts.append(verified.failed)

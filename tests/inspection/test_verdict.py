@@ -102,6 +102,7 @@ RUNTIMES = GOOD.replace(runtimes=("libgomp", "libiomp5")), GOOD.replace(runtimes
 def test_a_result_without_errors_is_a_sentence(verified, facts):
     text = render(verified)
     assert all(fact in text for fact in facts.split("|")), text
+    assert text.rpartition("ompbind: ")[2].startswith("verified") or not verified.ended, "the last line"
     assert render(verified, quiet=True) == ""
 
 
@@ -148,6 +149,7 @@ def test_ranks_that_were_not_seen_are_no_proof(ranks, state, text):
     if state is State.NOT_SEEN and HIDDEN not in ranks:
         verified = verified.replace(failure="no rank was started: no files")
     assert render(verified).startswith(f"ompbind: {text}")
+    assert ("not started" in render(verified)) == (MISSING in ranks and state is State.OK)
     assert (render(verified, quiet=True) == "") == (state is State.OK)
     assert (verified.state, verified.violation is None) == (state, state is State.OK)
     record = verified_record(verified)
