@@ -144,11 +144,8 @@ class RunIndex:
         while not find_cut(int(needed), self.error):
             needed += 1
         if evidence:
-            rounds, median, (low, high) = (
-                evidence.rounds,
-                evidence.median,
-                evidence.interval or evidence.range,
-            )
+            rounds, median = evidence.rounds, evidence.median
+            low, high = evidence.interval or evidence.range
             below, above = median - low, high - median
             margins = [(max(below, above), self.matters - abs(median)), (above, -median)]
             if median >= self.matters:

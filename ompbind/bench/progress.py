@@ -78,7 +78,6 @@ class TimeNote:
     """Prints how long a session takes at most, as soon as the time of a run is known."""
 
     def __init__(self, budget_s: float) -> None:
-        """Print the time once; a session stops after its budget."""
         self._budget_s = budget_s
         self._is_printed = False
         self._began: tuple[float, int] | None = None  # when, and after how many runs

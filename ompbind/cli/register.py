@@ -69,8 +69,7 @@ def register_run(machine: Machine, request: Requests, identity: RunIdentity, *pa
     settings = parts[0]
     if settings.wait is None:
         with Registry(list_requests(request)[0].sharing, identity) as registry:
-            plan, claim = plan_and_register(machine, request, registry)
-            return Registered(plan=plan, claim=claim, registry=registry)
+            return plan_and_register(machine, request, registry)
     is_first = identity.placement_index in (None, 0)
     return register_when_free(
         lambda: read_planning_machine(*parts),
@@ -96,10 +95,9 @@ def register_when_free(
         plan_or_suggest(machine, request, ())
         with Registry(sharing, started) as registry:
             try:
-                plan, claim = plan_and_register(machine, request, registry)
+                return plan_and_register(machine, request, registry)
             except (PlanError, MaskError):
                 return None
-            return Registered(plan=plan, claim=claim, registry=registry)
 
     from ompbind.cli.waiting import call_when_free  # noqa: PLC0415 - door: --wait
 
@@ -112,7 +110,7 @@ def register_when_free(
 _TRIES = 8  # how often a run plans at most, because other runs have registered meanwhile
 
 
-def plan_and_register(machine: Machine, request: Requests, registry: Registry) -> tuple[Plan, Claim | None]:
+def plan_and_register(machine: Machine, request: Requests, registry: Registry) -> Registered:
     """Make a plan for this machine and register it, again while runs that start meanwhile change it.
 
     Raises the errors of `make_local_plan`, and ClaimError as `Registry`.
@@ -132,7 +130,7 @@ def plan_and_register(machine: Machine, request: Requests, registry: Registry) -
     if claim is None and registry.failure:
         effect = "this run is not registered, so other runs may use its CPUs"
         registry.failure = f"{effect}: {registry.failure}"
-    return plan, claim
+    return Registered(plan=plan, claim=claim, registry=registry)
 
 
 def make_local_plan(machine: Machine, request: Requests, occupied: Sequence[LiveRun]) -> Plan:

@@ -183,15 +183,12 @@ def _refuse_partial(env: Env) -> None:
     if launcher is None:
         return
     given = [name for name in launcher.needed if env.get(name)]
-    text = f"{_list_names(given)} set, as {launcher.name} does, but {_explain_missing(launcher, env)}"
+    missing = [name for name in launcher.needed if not env.get(name)]
+    lacks = f"{_list_names(missing)} not set" if missing else f"{launcher.name} sets no local rank"
+    text = f"{_list_names(given)} set, as {launcher.name} does, but {lacks}"
     other = "" if launcher.local_rank else "start ranks with 'prterun --personality ompi', or "
     hint = f"{other}give --local-rank and --local-size; for a single rank these are 0 and 1"
     raise RequestError(text, hint=hint)
-
-
-def _explain_missing(launcher: Launcher, env: Env) -> str:
-    missing = [name for name in launcher.needed if not env.get(name)]
-    return f"{_list_names(missing)} not set" if missing else f"{launcher.name} sets no local rank"
 
 
 def _list_names(names: Sequence[str]) -> str:

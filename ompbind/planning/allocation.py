@@ -115,8 +115,10 @@ def _place_by_strategy(draft: Draft) -> list[Placement]:
             shares = divide_near(draft, cores, requested)
         else:
             shares = strategy.divide(cores, ranks, requested)
-        if request.service_cores and (strategy.overlapping or not requested):
-            shares = [_put_compute_first(request, cores.take(share)) for share in shares]
+        if request.service_cores and (strategy.overlapping or not requested):  # compute cores first
+            others = request.other_cores
+            sizes = [RequestedCores(compute=max(1, len(share) - others), service=others) for share in shares]
+            shares = [take_cores(cores.take(share), size) for share, size in zip(shares, sizes, strict=True)]
         placements = [
             _make_placement(draft, rank, usable, share, request.reserve) for rank, share in enumerate(shares)
         ]
@@ -125,11 +127,6 @@ def _place_by_strategy(draft: Draft) -> list[Placement]:
     if not reserved:
         return placements
     return [placement.replace(reserved=placement.reserved | reserved) for placement in placements]
-
-
-def _put_compute_first(request: Request, share: Cores) -> Rows:
-    others = request.other_cores
-    return take_cores(share, RequestedCores(compute=max(1, len(share.rows) - others), service=others))
 
 
 def _make_placement(

@@ -57,7 +57,10 @@ def choose_binding(request: Request) -> Binding:
         families = [runtime for runtime in KMP_READERS if request.omp_runtime in (None, runtime)]
         if request.workload.has(*families, method=DetectionMethod.PRELOADED):
             syntax = BindingSyntax.LIST
-    reset = _may_support_reset(request)
+    runtimes = find_runtimes(request)
+    certain = [known.library for known in find_certain_runtimes(request) if known.library in runtimes]
+    loaded = certain or runtimes  # one that resets the mask of the initial thread after regions may be loaded
+    reset = not runtimes or any(known.family and known.family.resets(known.version) for known in loaded)
     return Binding(mode=request.bind, proc_bind=request.proc_bind, syntax=syntax, reset=reset)
 
 
@@ -71,14 +74,6 @@ def choose_bind(machine: Machine, request: Request, placements: Sequence[Placeme
     is_open = is_open and request.threads != 1 and request.processes_per_rank == 1
     needs_places = is_open and find_unbalanced(machine, placements) and not find_fork_unsafe(request)
     return Bind.THREAD if needs_places else request.bind
-
-
-def _may_support_reset(request: Request) -> bool:
-    """Return whether a runtime may be loaded that resets the mask of the initial thread after regions."""
-    runtimes = find_runtimes(request)
-    certain = [known.library for known in find_certain_runtimes(request) if known.library in runtimes]
-    libraries = certain or runtimes
-    return not runtimes or any(known.family and known.family.resets(known.version) for known in libraries)
 
 
 def _explain_detection(detected: DetectedLibrary) -> str:

@@ -111,6 +111,13 @@ def _give_domains(find: Callable[[Cores], list[Rows]], label: str) -> Divide:
     return lambda cores, ranks, requested: divide_domains(cores, ranks, requested, find(cores), label)
 
 
+def _sized(*, apart: bool) -> Strategy:
+    divide = partial(place_sized, apart=apart)
+    return Strategy(
+        divide=divide, auto_ranks=_as_many_as_fit, takes_cores=True, sized=True, takes_devices=True
+    )
+
+
 def _by_level(level: Level) -> Strategy:
     return Strategy(
         divide=_give_domains(lambda cores: cores.domains(level), level.label),
@@ -122,20 +129,8 @@ def _by_level(level: Level) -> Strategy:
 
 STRATEGIES: Mapping[str, Strategy] = {
     "balanced": Strategy(divide=balanced, auto_ranks=_as_many_as_fit, takes_cores=True, takes_devices=True),
-    "compact": Strategy(
-        divide=partial(place_sized, apart=False),
-        auto_ranks=_as_many_as_fit,
-        takes_cores=True,
-        sized=True,
-        takes_devices=True,
-    ),
-    "spread": Strategy(
-        divide=partial(place_sized, apart=True),
-        auto_ranks=_as_many_as_fit,
-        takes_cores=True,
-        sized=True,
-        takes_devices=True,
-    ),
+    "compact": _sized(apart=False),
+    "spread": _sized(apart=True),
     "nodes": _by_level(Level.NODE),
     "packages": _by_level(Level.PACKAGE),
     "numa": Strategy(
@@ -163,11 +158,7 @@ STRATEGIES: Mapping[str, Strategy] = {
 
 def list_others_that_take(option: Literal["cores", "devices"], name: str) -> str:
     """Return the strategies that take --cores or --devices if the given strategy does not, else ""."""
-    usable = [
-        known
-        for known, strategy in STRATEGIES.items()
-        if (strategy.takes_cores if option == "cores" else strategy.takes_devices)
-    ]
+    usable = [known for known, strategy in STRATEGIES.items() if getattr(strategy, f"takes_{option}")]
     return "" if name in usable else ", ".join(usable)
 
 

@@ -8,13 +8,7 @@ from collections.abc import Iterator, Sequence
 from signal import Signals
 
 from ompbind.cpuset import count, named
-from ompbind.execution.outcome import (
-    Outcome,
-    RankExit,
-    exit_code,
-    render_exit,
-    render_exit_status,
-)
+from ompbind.execution.outcome import Outcome, RankExit, exit_code, render_exit, render_exit_status
 from ompbind.execution.signals import signal_name
 from ompbind.planning.plan import Plan
 from ompbind.report.text import (
@@ -157,11 +151,14 @@ def render_usage_table(outcome: Outcome, plan: Plan, width: int = WIDTH) -> str:
     cpus = {placement.rank: len(placement.cpuset) for placement in plan.placements}
     attempts = [each.attempt for each in exits]
     status = [str(each.code) if each.signal is None else signal_name(each.signal) for each in exits]
-    wall_s, user_s, system_s = ([getattr(usage, name) for usage in used] for name in _TIMES)
-    cpu_s = [user + system for user, system in zip(user_s, system_s, strict=True)]
+    wall_s, cpu_s = [usage.wall_s for usage in used], [usage.user_s + usage.system_s for usage in used]
+    user_s, system_s = [usage.user_s for usage in used], [usage.system_s for usage in used]
     available_s = [each.usage.wall_s * cpus.get(each.rank, 0) for each in exits]
     memory = ["-" if usage.max_rss_bytes is None else render_bytes(usage.max_rss_bytes) for usage in used]
-    waits, forced = ([getattr(usage, name) for usage in used] for name in _SWITCHES)
+    waits, forced = (
+        [usage.voluntary_switches for usage in used],
+        [usage.involuntary_switches for usage in used],
+    )
     rows = (
         # the title, a cell of each rank, and the cell of the last row: memory peaks have no sum
         ("rank", [str(each.rank) for each in exits], "all"),
@@ -177,22 +174,13 @@ def render_usage_table(outcome: Outcome, plan: Plan, width: int = WIDTH) -> str:
         ("waits", list(map(render_short, waits)), render_short(sum(waits))),
         ("forced", list(map(render_short, forced)), render_short(sum(forced))),
     )
-    hidden = ["attempts"] * (max(attempts, default=1) == 1) + ["group"] * (
-        not any(each.label for each in exits)
-    )
-    columns = (
-        Column(
-            title=title, cells=[*cells, *[last] * (len(exits) > 1)], right=title not in ("group", "status")
-        )
-        for title, cells, last in rows
-        if title not in hidden
-    )
-    return render_table(list(columns), width)
-
-
-_TIMES = ("wall_s", "user_s", "system_s")
-_SWITCHES = ("voluntary_switches", "involuntary_switches")
-"""Fields of what a rank used, in the order of the columns."""
+    shown = {"attempts": max(attempts, default=1) > 1, "group": any(each.label for each in exits)}
+    columns = []
+    for title, cells, last in rows:
+        if shown.get(title, True):
+            cells = [*cells, last] if len(exits) > 1 else cells
+            columns.append(Column(title=title, cells=cells, right=title not in ("group", "status")))
+    return render_table(columns, width)
 
 
 def _seconds(seconds: float) -> str:

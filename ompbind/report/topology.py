@@ -7,13 +7,7 @@ from ompbind.cpuset import EMPTY, CpuSet, count, named
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.model import Domain, Level, Machine, Node
 from ompbind.masks.mask import SELECTABLE
-from ompbind.report.text import (
-    Column,
-    Screen,
-    render_bytes,
-    render_cpus,
-    render_table,
-)
+from ompbind.report.text import Column, Screen, render_bytes, render_cpus, render_table
 from ompbind.text import clean_lines
 
 
@@ -102,7 +96,6 @@ def _mask_name(machine: Machine, domain: Domain) -> str:
 _SHOWN_EACH = 4  # PCI functions of a kind that have a line each; of more, the first and the last share one
 _NAMES = 3  # names of a PCI function that are shown
 
-_NOT_FOR_RANKS = "not for ranks"
 _UNKNOWN = "not known"
 
 
@@ -172,7 +165,7 @@ def _group(devices: Iterable[Device], key: Callable[[Device], tuple[object, ...]
 
 def _render_state(device: Device) -> Iterator[str]:
     if device.kind is DeviceKind.DISPLAY:
-        yield _NOT_FOR_RANKS
+        yield "not for ranks"
     if device.excluded:
         yield f"excluded: {device.excluded}"
 

@@ -89,16 +89,15 @@ def _describe_seen(verified: VerificationResult, plan: Plan) -> list[str]:
             codes[issue.code] += issue.threads
         found = (f"{count(n, 'thread')} {'were' if n > 1 else 'was'} {code}" for code, n in codes.items())
         where = f"{', '.join(found)} in the last sample, not confirmed{memory}"
-    when = ""
-    if not verified.ended and (verified.stable or not verified.complete):
-        when = f", {verified.seen_s:.0f} s after the start"
-    elif not verified.ended:
-        when = f", but their number or masks still change after {verified.seen_s:.0f} s"
-    head = f"verified for {_render_duration(verified)}" if verified.ended else "verified"
-    runtimes = ", ".join(sorted({name for verdict in verdicts for name in verdict.runtimes}))
-    threads = count(sum(verdict.threads for verdict in verdicts), "thread")
     if verified.ended:
+        head, when = f"verified for {_render_duration(verified)}", ""
         threads = f"at most {count(verified.most_threads, 'thread')}"
+    else:
+        head, threads = "verified", count(sum(verdict.threads for verdict in verdicts), "thread")
+        when = f", {verified.seen_s:.0f} s after the start"
+        if verified.complete and not verified.stable:
+            when = f", but their number or masks still change after {verified.seen_s:.0f} s"
+    runtimes = ", ".join(sorted({name for verdict in verdicts for name in verdict.runtimes}))
     counts = f"{count(len(verdicts), 'rank')}, {threads}{f' ({runtimes})' if runtimes else ''}"
     at_start = f"{named('rank', unsampled)} {_AT_START}" if unsampled else ""
     others = [_describe_processes(verified, plan), _describe_others(verified)]
@@ -110,19 +109,17 @@ def _describe_processes(verified: VerificationResult, plan: Plan) -> str:
 
     Nothing is said of ranks that only waited.
     """
-    ranks: dict[tuple[int, int], list[int]] = {}
+    found: dict[int, dict[int, list[int]]] = {}  # ranks by the expected number, then by the number
     for rank in verified.ranks if verified.ended else ():
         expected = plan.rank_requests[rank.rank].processes_per_rank
         if rank.verdict and expected > 1 and rank.busy_processes not in (0, expected):
-            ranks.setdefault((expected, rank.busy_processes), []).append(rank.rank)
+            found.setdefault(expected, {}).setdefault(rank.busy_processes, []).append(rank.rank)
     texts = []
-    for expected in sorted({expected for expected, _ in ranks}):
-        found = [
-            f"{named('rank', some)} had at most {count(busy, 'busy process')}"
-            for (number, busy), some in sorted(ranks.items())
-            if number == expected
+    for expected, ranks in sorted(found.items()):
+        had = [
+            f"{named('rank', own)} had at most {count(n, 'busy process')}" for n, own in sorted(ranks.items())
         ]
-        texts.append(f"{', '.join(found)} at a time, {expected} were expected")
+        texts.append(f"{', '.join(had)} at a time, {expected} were expected")
     return "; ".join(texts)
 
 

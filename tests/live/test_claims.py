@@ -227,7 +227,8 @@ def test_a_run_that_registers_between_plan_and_claim_is_found(monkeypatch, claim
             with pytest.raises(PlanError, match=note):
                 register.plan_and_register(machine, request, registry)
             return
-        plan, claim = register.plan_and_register(machine, request, registry)
+        found = register.plan_and_register(machine, request, registry)
+    plan, claim = found.plan, found.claim
     assert (str(plan.placements[0].cpuset), str(plan.used)) == (cpus, cpus)
     assert note in " ".join(note.text for note in plan.notes)
     claimed = {run.run_id: run.claimed for run in read_live_runs(str(claims))}

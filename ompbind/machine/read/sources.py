@@ -128,10 +128,6 @@ class FileFormat(Record):
     read: Callable[[bytes, str, bool], Machine]
 
 
-def _is_archive(data: bytes) -> bool:
-    return data.startswith(_PACKED) or data[257:262] == b"ustar"
-
-
 def _first(data: bytes) -> bytes:
     return data[:512].lstrip(_MARKS)[:1]
 
@@ -167,7 +163,7 @@ def _read_json(data: bytes, path: str, devices: bool) -> Machine:
 FILE_FORMATS = (
     FileFormat(
         label="a recording", description="a directory or an archive (.tar.gz) with sys/ and proc/",
-        has=_is_archive, read=_read_archive,
+        has=lambda data: data.startswith(_PACKED) or data[257:262] == b"ustar", read=_read_archive,
     ),
     FileFormat(
         label="lstopo XML", description="XML of lstopo",

@@ -104,11 +104,8 @@ def _partition(rows: Mapping[int, Data], data: Data, level: Level) -> Iterator[t
 def _cache_sizes(rows: Mapping[int, Data], data: Data) -> Iterator[tuple[tuple[Level, int], int]]:
     """Yield ((level, CPU), bytes) for each CPU of each cache whose size is known."""
     for row in data.get("caches", ()):
-        level, indexes, size = (
-            Level(row["level"]),
-            CpuSet.from_list(row["indexes"]),
-            _number(row["size_bytes"]),
-        )
+        level, indexes = Level(row["level"]), CpuSet.from_list(row["indexes"])
+        size = _number(row["size_bytes"])
         numbers = ((cpu, rows[cpu].get(level)) for cpu in rows)
         yield from (((level, cpu), size) for cpu, index in numbers if index is not None and index in indexes)
 
