@@ -15,7 +15,7 @@ from ompbind.planning.other_runs import find_other_runs
 from ompbind.procfs.parsers import parse_cpu_times
 from ompbind.procfs.reader import TICKS_PER_S
 from ompbind.record import Record
-from ompbind.registry.registry import find_claims_directory, make_run_identity, read_live_runs
+from ompbind.registry.registry import find_claims_directory, make_own_run, read_live_runs
 from ompbind.text import whole_number
 
 
@@ -35,14 +35,14 @@ def read_counts(root: Root, run_id: str) -> SystemCounts:
     """Read the counts before or after a run; `run_id` is the name of this session's own runs."""
     times = parse_cpu_times(root.read("proc/stat") or "")
     together = times.get(None)
-    identity = make_run_identity(run_id)
+    own = make_own_run(run_id)
     try:
-        others = find_other_runs(read_live_runs(find_claims_directory(os.environ)), identity)
+        others = find_other_runs(read_live_runs(find_claims_directory(os.environ)), own)
     except OSError:
         others = ()
     return SystemCounts(
         stolen_s=together.stolen / TICKS_PER_S if together else None,
-        other_runs=sum((run.pid, run.pid_space) != (identity.pid, identity.pid_space) for run in others),
+        other_runs=sum((run.pid, run.pid_space) != (own.pid, own.pid_space) for run in others),
         usage=read_own_usage(times),
     )
 

@@ -68,7 +68,7 @@ from ompbind.planning.plan import Plan
 from ompbind.planning.planner import Requests
 from ompbind.planning.request import Sharing
 from ompbind.registry.claims import Claim
-from ompbind.registry.registry import Registry, make_run_identity
+from ompbind.registry.registry import Registry, make_own_run
 from ompbind.report.text import Screen
 from ompbind.text import whole_number
 
@@ -286,7 +286,7 @@ def _register(settings: BenchSettings, starts: Sequence[CandidateStart]) -> Iter
     """
     plans = [start.plan for start in starts if start.plan]
     sharing = plans[0].request.sharing if plans else Sharing.SHARE
-    with Registry(sharing, make_run_identity(settings.planning.run_id or "", settings.grace)) as registry:
+    with Registry(sharing, make_own_run(settings.planning.run_id or "", settings.grace)) as registry:
         claim = registry.register_session(plans, settings.planning.request.configuration.digest)
     try:
         yield claim

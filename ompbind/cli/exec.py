@@ -19,7 +19,7 @@ from ompbind.launchers.launchers import LAUNCHERS, SLURM
 from ompbind.machine.read.linux import LIVE
 from ompbind.machine.read.root import DirectoryRoot
 from ompbind.planning.plan import Plan
-from ompbind.registry.registry import make_run_identity
+from ompbind.registry.registry import make_own_run
 from ompbind.text import whole_number
 
 TASK_PID = "SLURM_TASK_PID"  # the variable in which Slurm names the process of the task
@@ -73,10 +73,10 @@ def exec_rank(ctx: VerbContext) -> int:
         shown = _render_rank(plan, identity, spec)
         write_stdout(f"{render_plan(plan, read_screen())}\n\n{shown}" if identity.local_rank == 0 else shown)
         return 0
-    run_identity = make_run_identity(spec.run_id)
+    own = make_own_run(spec.run_id)
     if rank:
-        run_identity = run_identity.replace(placement_index=identity.placement_index, rank=identity.rank)
-    found = register.register_run(machine, request, run_identity, settings)
+        own = own.replace(placement_index=identity.placement_index, rank=identity.rank)
+    found = register.register_run(machine, request, own, settings)
     if not settings.quiet:
         _print_before_start(found, identity, spec, verbose=settings.verbose)
     try:

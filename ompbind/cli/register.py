@@ -15,7 +15,7 @@ from ompbind.machine.read import read_machine
 from ompbind.machine.read.linux import LIVE
 from ompbind.machine.read.root import DirectoryRoot
 from ompbind.masks.mask import parse_mask
-from ompbind.planning.other_runs import NAMED_RUNS, LiveRun, RunIdentity
+from ompbind.planning.other_runs import NAMED_RUNS, LiveRun
 from ompbind.planning.plan import Plan
 from ompbind.planning.planner import Requests, find_possible_cpus, list_requests, make_plan
 from ompbind.planning.request import MemoryMode, Request
@@ -60,7 +60,7 @@ class Registered(Record):
     registry: Registry
 
 
-def register_run(machine: Machine, request: Requests, identity: RunIdentity, *parts: Settings) -> Registered:
+def register_run(machine: Machine, request: Requests, own: LiveRun, *parts: Settings) -> Registered:
     """Plan and register among the other live runs; with --wait, once they have released the CPUs.
 
     `parts` are the settings of the groups, or of a run without groups. Raises the errors of
@@ -68,20 +68,20 @@ def register_run(machine: Machine, request: Requests, identity: RunIdentity, *pa
     """
     settings = parts[0]
     if settings.wait is None:
-        with Registry(list_requests(request)[0].sharing, identity) as registry:
+        with Registry(list_requests(request)[0].sharing, own) as registry:
             return plan_and_register(machine, request, registry)
-    is_first = identity.placement_index in (None, 0)
+    is_first = own.placement_index in (None, 0)
     return register_when_free(
         lambda: read_planning_machine(*parts),
         request,
-        identity,
+        own,
         limit_s=settings.wait or float("inf"),
         prints=is_first and not settings.quiet,
     )
 
 
 def register_when_free(
-    read: Callable[[], Machine], request: Requests, identity: RunIdentity, *, limit_s: float, prints: bool
+    read: Callable[[], Machine], request: Requests, own: LiveRun, *, limit_s: float, prints: bool
 ) -> Registered:
     """Plan and register once no earlier run waits, and other live runs leave the CPUs.
 
@@ -91,7 +91,7 @@ def register_when_free(
     """
 
     def attempt() -> Registered | None:
-        machine, started = read(), identity.replace(started=int(time.time()))
+        machine, started = read(), own.replace(started=int(time.time()))
         plan_or_suggest(machine, request, ())
         with Registry(sharing, started) as registry:
             try:
@@ -104,7 +104,7 @@ def register_when_free(
     machine, sharing = read(), list_requests(request)[0].sharing
     plan_or_suggest(machine, request, ())
     wanted = find_possible_cpus(machine, request)
-    return call_when_free(attempt, identity, wanted, sharing=sharing, limit_s=limit_s, prints=prints)
+    return call_when_free(attempt, own, wanted, sharing=sharing, limit_s=limit_s, prints=prints)
 
 
 _TRIES = 8  # how often a run plans at most, because other runs have registered meanwhile

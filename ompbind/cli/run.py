@@ -24,7 +24,7 @@ from ompbind.launchers.launchers import may_have_launcher
 from ompbind.machine.read.linux import LIVE
 from ompbind.machine.read.root import DirectoryRoot
 from ompbind.planning.plan import Plan
-from ompbind.registry.registry import Registry, make_run_identity
+from ompbind.registry.registry import Registry, make_own_run
 from ompbind.report.run_summary import render_failures, render_throttling, render_usage_table
 
 EXAMPLES = (
@@ -115,8 +115,8 @@ def _plan_and_supervise(settings: Settings) -> Outcome | None:
         file = open_report(settings, spec)  # before anything starts
     if settings.rendezvous:
         spec = run_settings.set_up_rendezvous(settings, spec)
-    identity = make_run_identity(spec.run_id, settings.grace)
-    found = register.register_run(machine, request, identity, *settings.parts)
+    own = make_own_run(spec.run_id, settings.grace)
+    found = register.register_run(machine, request, own, *settings.parts)
     plan, release = found.plan, found.claim.release if found.claim else lambda: None
     try:
         if not settings.quiet:

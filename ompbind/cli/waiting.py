@@ -10,7 +10,7 @@ from typing import TypeVar
 from ompbind.cli.console import print_message
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import PlanError
-from ompbind.planning.other_runs import NAMED_RUNS, LiveRun, RunIdentity
+from ompbind.planning.other_runs import NAMED_RUNS, LiveRun
 from ompbind.planning.request import Sharing
 from ompbind.procfs.reader import read_affinity
 from ompbind.registry.registry import Registry, RunInfo, read_run_info
@@ -22,7 +22,7 @@ _FIRST_STEP_S, _LONGEST_STEP_S = 0.05, 1.0
 
 def call_when_free(
     attempt: Callable[[], T | None],
-    identity: RunIdentity,
+    own: LiveRun,
     wanted: CpuSet,
     *,
     sharing: Sharing,
@@ -34,13 +34,13 @@ def call_when_free(
     Other users see that the run waits for the `wanted` CPUs. With `prints`, a message names the runs that use
     them. Raises PlanError after the time limit, and ClaimError if claims cannot be read or written.
     """
-    with Registry(sharing, identity) as registry:
+    with Registry(sharing, own) as registry:
         ticket = registry.register_waiting(wanted)
     try:
         give_up_at, step_s = time.monotonic() + limit_s, _FIRST_STEP_S
         tried: tuple[tuple[LiveRun, ...], CpuSet] | None = None
         while True:
-            with Registry(sharing, identity) as registry:
+            with Registry(sharing, own) as registry:
                 others = registry.occupied
             if (seen := (others, read_affinity(0))) != tried:
                 tried, step_s = seen, _FIRST_STEP_S

@@ -36,7 +36,7 @@ from ompbind.programs.libraries import LIBRARY_KINDS, PRELOADABLE, DetectionMeth
 from ompbind.programs.preload import find_preloads, read_preload_target
 from ompbind.programs.python_packages import find_candidates, find_default_python, find_site_packages
 from ompbind.programs.wrappers import is_python
-from ompbind.registry.registry import find_claims_directory, make_run_identity, read_live_runs
+from ompbind.registry.registry import find_claims_directory, make_own_run, read_live_runs
 from ompbind.text import clean_name, whole_number
 
 _LOAD_S = 0.5  # seconds in which the load of other processes is measured at least
@@ -71,11 +71,11 @@ def read_host(
         unknown_options=unknown_options,
         report=tuple(read_report_facts(env, files)),
     )
-    identity = make_run_identity("")
+    new = make_own_run("")
     try:
         live = read_live_runs(find_claims_directory(env))
-        own = (run for run in live if run.uid == identity.uid)
-        host = host.replace(runs=find_other_runs(live, identity), enclosing=find_enclosing(own, env))
+        own = (run for run in live if run.uid == new.uid)
+        host = host.replace(runs=find_other_runs(live, new), enclosing=find_enclosing(own, env))
     except OSError:
         pass  # the runs stay unknown
     try:

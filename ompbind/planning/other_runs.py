@@ -12,7 +12,6 @@ from ompbind.errors import PlanError
 from ompbind.machine.model import Machine
 from ompbind.planning.request import Request, Sharing
 from ompbind.record import Record
-from ompbind.text import clean_name
 
 NAMED_RUNS = 3
 """How many runs a message names; it only counts the others."""
@@ -30,14 +29,18 @@ class LiveRun(Record):
     names of its groups, each with its number of ranks: "server 1, load 4". `wanted` are the CPUs of the cores
     that it may get, if it waits until CPUs are free; it then claims none. A session of bench (`is_session`)
     claims the CPUs of all its candidates and lists no ranks. `grace_s` are the seconds of its --grace.
+
+    A run that is about to start claims nothing yet. Under a launcher it is one rank of a job: `rank` is its
+    number, `placement_index` the index of its placement in the plan for all ranks of this machine. Otherwise
+    `placement_index` is None: the run has all placements.
     """
 
     run_id: str
     pid: int
     uid: int
     started: int
-    ranks: tuple[tuple[int, CpuSet], ...]
     claimed: CpuSet
+    ranks: tuple[tuple[int, CpuSet], ...] = ()
     avoided: CpuSet = EMPTY
     parent_run_id: str = ""
     pid_space: int = 0
@@ -49,30 +52,12 @@ class LiveRun(Record):
     wanted: CpuSet = EMPTY
     is_session: bool = False
     grace_s: int = 10
-
-
-class RunIdentity(Record):
-    """The identity of the run that is about to start, in the run `parent_run_id`, "" for none.
-
-    Under a launcher it is one rank of a job: `rank` is its number, `placement_index` the index of its
-    placement in the plan for all ranks of this machine. Otherwise `placement_index` is None: the run has all
-    placements.
-    """
-
-    run_id: str
-    pid: int
-    uid: int
-    started: int
-    parent_run_id: str = ""
     placement_index: int | None = None
     rank: int = 0
-    pid_space: int = 0
-    grace_s: int = 0
 
-    def is_same_job(self, run: LiveRun) -> bool:
-        """Return whether a live run is a rank of the same launcher's job."""
-        is_job_rank = self.placement_index is not None
-        return is_job_rank and (run.run_id, run.uid) == (clean_name(self.run_id), self.uid)
+    def is_same_job(self, run: "LiveRun") -> bool:
+        """Return whether a live run is a rank of the launcher's job of this run, which is about to start."""
+        return self.placement_index is not None and (run.run_id, run.uid) == (self.run_id, self.uid)
 
 
 def find_avoided(machine: Machine, request: Request, runs: Sequence[LiveRun]) -> CpuSet:
@@ -113,17 +98,17 @@ def render_occupancy(machine: Machine, runs: Iterable[LiveRun], cpus: CpuSet) ->
     return f"{named('CPU', cpus)} {'is' if len(cpus) == 1 else 'are'} {where} by {by}"
 
 
-def find_other_runs(runs: Iterable[LiveRun], identity: RunIdentity) -> tuple[LiveRun, ...]:
+def find_other_runs(runs: Iterable[LiveRun], own: LiveRun) -> tuple[LiveRun, ...]:
     """Return the runs that could contend with a new run: all but the runs it starts in and its own job."""
     runs = tuple(runs)
-    ancestors, new = set[str](), {clean_name(identity.parent_run_id)}
+    ancestors, new = set[str](), {own.parent_run_id}
     while new := new - ancestors - {""}:  # the parent run, its parent run, and so on
         ancestors |= new
-        new = {run.parent_run_id for run in runs if run.run_id in new and run.uid == identity.uid}
-    around = {id(run) for run in runs if run.run_id in ancestors and run.uid == identity.uid}
-    return tuple(run for run in runs if not (id(run) in around or identity.is_same_job(run)))
+        new = {run.parent_run_id for run in runs if run.run_id in new and run.uid == own.uid}
+    around = {id(run) for run in runs if run.run_id in ancestors and run.uid == own.uid}
+    return tuple(run for run in runs if not (id(run) in around or own.is_same_job(run)))
 
 
-def find_job_runs(runs: Iterable[LiveRun], identity: RunIdentity) -> tuple[LiveRun, ...]:
+def find_job_runs(runs: Iterable[LiveRun], own: LiveRun) -> tuple[LiveRun, ...]:
     """Return the live ranks of the same launcher's job; none if the new run is no rank of a job."""
-    return tuple(run for run in runs if identity.is_same_job(run))
+    return tuple(run for run in runs if own.is_same_job(run))

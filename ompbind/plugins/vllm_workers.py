@@ -36,7 +36,7 @@ from ompbind.errors import OmpbindError, OptionError
 from ompbind.planning.plan import Plan
 from ompbind.record import Record
 from ompbind.registry.claims import Claim
-from ompbind.registry.registry import make_run_identity
+from ompbind.registry.registry import make_own_run
 from ompbind.report.text import render_error
 from ompbind.workers.placed import placed
 
@@ -125,10 +125,10 @@ def _make_plan(server: Server, settings: Settings, service: int | None) -> tuple
     if service is not None:  # a rank may have few CPUs for its workers
         request = request.replace(service_total=service, service_optional=True)
         return make_local_plan(machine, request, ()), spec, None
-    identity = make_run_identity(spec.run_id)
+    own = make_own_run(spec.run_id)
     if server.workers < server.all_workers:
-        identity = identity.replace(placement_index=server.first, rank=server.first)
-    found = register_run(machine, request, identity, settings)
+        own = own.replace(placement_index=server.first, rank=server.first)
+    found = register_run(machine, request, own, settings)
     return found.plan, spec, found.claim
 
 

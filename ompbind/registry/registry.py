@@ -34,7 +34,7 @@ from ompbind.cpuset import EMPTY, CpuSet, count, union
 from ompbind.errors import ClaimError
 from ompbind.machine.model import Machine
 from ompbind.machine.read.linux import LIVE
-from ompbind.planning.other_runs import NAMED_RUNS, LiveRun, RunIdentity, find_job_runs, find_other_runs
+from ompbind.planning.other_runs import NAMED_RUNS, LiveRun, find_job_runs, find_other_runs
 from ompbind.planning.plan import Plan
 from ompbind.planning.request import Request, Sharing
 from ompbind.procfs.reader import (
@@ -70,26 +70,27 @@ _STRICT = (Sharing.AVOID, Sharing.EXCLUSIVE)
 """The *strict* modes: a run fails if it cannot read the claims of others or write its own claim."""
 
 
-def make_run_identity(run_id: str, grace_s: float = 0.0) -> RunIdentity:
-    """Return the identity of this process for other runs."""
-    return RunIdentity(
+def make_own_run(run_id: str, grace_s: float = 0.0) -> LiveRun:
+    """Return the run that this process is about to start, before it has a plan."""
+    return LiveRun(
         run_id=clean_name(run_id),
         pid=os.getpid(),
         uid=os.geteuid(),
         started=int(time.time()),
+        claimed=EMPTY,
         parent_run_id=clean_name(os.environ.get(OMPBIND_RUN_ID, "")),
         pid_space=read_pid_namespace(),
         grace_s=ceil(grace_s),
     )
 
 
-def make_live_run(plan: Plan, identity: RunIdentity) -> LiveRun:
-    """Return the run that is about to start, as other runs will see it."""
-    index = identity.placement_index
+def make_live_run(plan: Plan, own: LiveRun) -> LiveRun:
+    """Return the run that is about to start with a plan, as other runs will see it."""
+    index = own.placement_index
     ranks = tuple((placement.rank, placement.cpuset) for placement in plan.placements)
     if index is not None:
-        ranks = ((identity.rank, ranks[index][1]),)
-    return _make_run(identity).replace(
+        ranks = ((own.rank, ranks[index][1]),)
+    return own.replace(
         ranks=ranks,
         claimed=plan.used | plan.reserved,
         avoided=plan.avoided,
@@ -114,11 +115,6 @@ def make_division(plan: Plan) -> str:
     return f"{hash(shares) & 0xFFFF_FFFF_FFFF_FFFF:x}"  # the hash of numbers is equal in all processes
 
 
-def _make_run(identity: RunIdentity) -> LiveRun:
-    names = ("run_id", "pid", "uid", "started", "parent_run_id", "pid_space", "grace_s")
-    return LiveRun(ranks=(), claimed=EMPTY, **{name: getattr(identity, name) for name in names})
-
-
 class Registry:
     """The claims of this machine, while a run plans and registers its plan.
 
@@ -126,12 +122,12 @@ class Registry:
     names the claims that do not count. Both are usually "".
     """
 
-    def __init__(self, sharing: Sharing, identity: RunIdentity) -> None:
+    def __init__(self, sharing: Sharing, own: LiveRun) -> None:
         self.occupied: tuple[LiveRun, ...] = ()
         self.failure = self.ignored = ""
         self._live: tuple[LiveRun, ...] = ()
         self._sharing = sharing
-        self._identity = identity
+        self._own = own
         self._directory = find_claims_directory(os.environ)
         self._handle = -1
         self._names = frozenset[str]()
@@ -139,12 +135,12 @@ class Registry:
     @property
     def job_runs(self) -> tuple[LiveRun, ...]:
         """The live ranks of the same launcher's job."""
-        return find_job_runs(self._live, self._identity)
+        return find_job_runs(self._live, self._own)
 
     @property
     def sibling_runs(self) -> tuple[LiveRun, ...]:
         """The live ranks of the same job, without those in which ranks of the job were started again."""
-        parent = self._identity.parent_run_id
+        parent = self._own.parent_run_id
         return tuple(run for run in self.job_runs if run.parent_run_id == parent)
 
     def __enter__(self) -> Registry:
@@ -184,11 +180,11 @@ class Registry:
 
     def register(self, plan: Plan) -> Claim | None:
         """Write the claim of a plan; None if this fails. Raises ClaimError instead if `sharing` is strict."""
-        return self._write(make_live_run(plan, self._identity))
+        return self._write(make_live_run(plan, self._own))
 
     def register_session(self, plans: Iterable[Plan], configuration: str) -> Claim | None:
         """Write the claim of a session of bench, for the CPUs of all its plans; else as `register`."""
-        run = _make_run(self._identity).replace(
+        run = self._own.replace(
             claimed=union(plan.used | plan.reserved for plan in plans),
             configuration=configuration,
             is_session=True,
@@ -197,7 +193,7 @@ class Registry:
 
     def register_waiting(self, wanted: CpuSet) -> Claim | None:
         """Write that this run waits for some CPUs, which `ps` then shows; else as `register`."""
-        return self._write(_make_run(self._identity).replace(wanted=wanted), WAITING_SUFFIX)
+        return self._write(self._own.replace(wanted=wanted), WAITING_SUFFIX)
 
     def _write(self, run: LiveRun, suffix: str = CLAIM_SUFFIX) -> Claim | None:
         if self._handle < 0:
@@ -248,7 +244,7 @@ class Registry:
         """
         found = read_claims(self._handle, self._names, with_ranks=False)
         self._live, self.ignored = found.runs, render_ignored(found.ignored, self._directory)
-        self.occupied = find_other_runs(found.runs, self._identity)
+        self.occupied = find_other_runs(found.runs, self._own)
         if self.job_runs and self._sharing in _STRICT:
             claimed = union(run.claimed for run in self.job_runs)
             others = tuple(run.replace(claimed=run.claimed - claimed) for run in self.occupied)
@@ -295,7 +291,7 @@ def try_read_occupied(machine: Machine, request: Request) -> tuple[tuple[LiveRun
         return (), ""
     directory = find_claims_directory(os.environ)
     try:
-        return find_other_runs(read_live_runs(directory), make_run_identity("")), ""
+        return find_other_runs(read_live_runs(directory), make_own_run("")), ""
     except OSError as error:
         return (), _raise_or_describe(request.sharing, f"cannot read live runs in {directory}", error)
 

@@ -21,7 +21,7 @@ from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
 from ompbind.registry import registry as module
 from ompbind.registry.claims import TEXT_LIMIT, make_text
-from ompbind.registry.registry import Registry, find_claims_directory, make_run_identity, read_live_runs
+from ompbind.registry.registry import Registry, find_claims_directory, make_own_run, read_live_runs
 from tests.launchers.environments import make_env
 from tests.live.conftest import OMPBIND, is_alive, ranks_of, supervisor_of, two_cpus, wait_until
 from tests.live.other_user import NOBODY, finish, start_as_nobody
@@ -194,10 +194,10 @@ def test_ranks_of_one_job_are_not_others_to_each_other(live, ompbind, ps):
 def test_ranks_of_one_job_plan_among_the_runs_that_the_first_rank_found(monkeypatch, claims):
     monkeypatch.delenv("OMPBIND_RUN_ID", raising=False)
     machine, request = make_machine(Shape(cores=8)), Request(ranks=2, sharing=Sharing.AVOID)
-    _, other = claim_plan(machine, Request(strategy="cores"), make_run_identity("other"))
-    identities = [make_run_identity("job").replace(placement_index=rank, rank=rank) for rank in (0, 1)]
+    _, other = claim_plan(machine, Request(strategy="cores"), make_own_run("other"))
+    identities = [make_own_run("job").replace(placement_index=rank, rank=rank) for rank in (0, 1)]
     first, own = claim_plan(machine, request, identities[0])
-    _, late = claim_plan(machine, request.replace(sharing=Sharing.SHARE), make_run_identity("late"))
+    _, late = claim_plan(machine, request.replace(sharing=Sharing.SHARE), make_own_run("late"))
     other.release()
     second, claim = claim_plan(machine, request, identities[1])
     for each in (own, late, claim):
@@ -218,11 +218,11 @@ def test_a_run_that_registers_between_plan_and_claim_is_found(monkeypatch, claim
         plan = make_plan(machine, request, occupied)
         if not late:
             other = Request(ranks=1, strategy="cores", sharing=Sharing.SHARE)
-            late.append(claim_plan(machine, other, make_run_identity("late"))[1])
+            late.append(claim_plan(machine, other, make_own_run("late"))[1])
         return plan
 
     monkeypatch.setattr(register, "make_local_plan", plan_before_another)
-    with Registry(sharing, make_run_identity("mine")) as registry:
+    with Registry(sharing, make_own_run("mine")) as registry:
         if not cpus:
             with pytest.raises(PlanError, match=note):
                 register.plan_and_register(machine, request, registry)
@@ -316,7 +316,7 @@ def test_a_directory_that_stays_locked_stops_strict_runs_only(ompbind, claims, m
     holder = rf"process {os.getpid()} of user \S+ has kept {claims} locked for 0.1 s"
     for sharing in (Sharing.AVOID, Sharing.EXCLUSIVE):
         with pytest.raises(ClaimError, match=holder) as caught:
-            claim_plan(make_machine(Shape()), Request(sharing=sharing), make_run_identity("x"))
+            claim_plan(make_machine(Shape()), Request(sharing=sharing), make_own_run("x"))
         assert f"omit --{sharing}" in caught.value.hint
     os.close(handle)
 
@@ -365,7 +365,7 @@ def test_ps_for_people_and_for_programs(ompbind, live, ps):
 @pytest.mark.parametrize(("since_s", "space", "shown"), [(0, 0, True), (10**6, 0, False), (0, 1, False)])
 def test_another_process_with_the_same_pid_is_not_shown(ompbind, ps, claims, since_s, space, shown):
     """It has started later, or is in another PID namespace."""
-    me = make_run_identity("gone")
+    me = make_own_run("gone")
     about = {"pid": me.pid, "started": me.started - since_s, "pid_space": me.pid_space + space}
     path = claims / "ompbind-0-1-x.run"
     path.write_text(make_text(GOOD.replace(run_id="gone", **about)))

@@ -22,7 +22,7 @@ from ompbind.cpuset import CpuSet
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.request import Sharing
 from ompbind.registry.claims import ENTRIES_LIMIT, TEXT_LIMIT, make_text
-from ompbind.registry.registry import Registry, make_run_identity
+from ompbind.registry.registry import Registry, make_own_run
 from tests.live.conftest import clean_environment, one_line, required
 from tests.live.containers import rootless_run
 from tests.live.other_user import NOBODY, as_user, finish, start_as_nobody, unavailable
@@ -140,7 +140,7 @@ LONG_SETS = CLAIM.replace("held 0", f"held {','.join(map(str, range(0, 8192, 2))
 ])  # fmt: skip
 def test_claims_of_the_other_user_cost_little(public, texts, files, monkeypatch):
     monkeypatch.setenv("OMPBIND_RUNTIME_DIR", str(public))
-    registry = Registry(Sharing.WARN, make_run_identity("mine"))
+    registry = Registry(Sharing.WARN, make_own_run("mine"))
     for number in range(files):
         os.mknod(public / f"f{number}")
     other = start_as_nobody(hold_claims, public, texts)

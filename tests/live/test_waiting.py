@@ -15,7 +15,7 @@ from ompbind.errors import MaskError, PlanError
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.request import Request, Sharing
 from ompbind.registry.claims import WAITING_SUFFIX
-from ompbind.registry.registry import make_run_identity, read_claim_list
+from ompbind.registry.registry import make_own_run, read_claim_list
 from tests.launchers.environments import MPICH
 from tests.live.conftest import one_line, two_cpus, wait_until
 from tests.live.other_user import become_nobody, finish, fork_with_pipe
@@ -32,7 +32,7 @@ def _outside(monkeypatch):
 
 def plan(name, request, limit_s=60.0, **identity):
     """Plan and register in this process, once the CPUs are free."""
-    me = make_run_identity(name).replace(**identity)
+    me = make_own_run(name).replace(**identity)
     return register_when_free(lambda: MACHINE, request, me, limit_s=limit_s, prints=True)
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.cpuset import CpuSet, union
+from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import OmpbindError
-from ompbind.planning.other_runs import NAMED_RUNS, LiveRun, RunIdentity, find_job_runs, find_other_runs
+from ompbind.planning.other_runs import NAMED_RUNS, LiveRun, find_job_runs, find_other_runs
 from ompbind.registry.claims import (
     HEAD,
     RANKS_LIMIT,
@@ -25,7 +25,7 @@ from tests.planning.test_conflicts import live, plan
 
 
 def claimant(**changes):
-    return RunIdentity(run_id="mine", pid=1, uid=0, started=5).replace(**changes)
+    return LiveRun(run_id="mine", pid=1, uid=0, started=5, claimed=EMPTY).replace(**changes)
 
 
 def test_the_runs_in_which_a_run_starts_are_not_others():
