@@ -63,13 +63,7 @@ from benchmarks.launchers import LAUNCHER_PREFIXES, Unavailable, make_environmen
 from benchmarks.promises import HAND_TUNED, make_effect_promises, pair_ratios, print_promises
 from benchmarks.rounds import compile_modules, make_name_parser, make_parser
 from benchmarks.timing import RunSettings
-from benchmarks.variants import (
-    MAKERS,
-    THREAD_POOL_PREFIXES,
-    HandTuning,
-    make_hand_tuning,
-    make_variants,
-)
+from benchmarks.variants import MAKERS, THREAD_POOL_PREFIXES, HandTuning, make_hand_tuning, make_variants
 from ompbind import read_machine
 from ompbind.record import Record
 

@@ -9,14 +9,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 from ompbind.bench.comparing import RunIndex
-from ompbind.bench.records import (
-    ComparisonResult,
-    GroupConclusion,
-    Kind,
-    Remark,
-    Status,
-    Verification,
-)
+from ompbind.bench.records import ComparisonResult, GroupConclusion, Kind, Remark, Status, Verification
 from ompbind.cpuset import count
 
 MIN_VALUES = 8

@@ -5,12 +5,7 @@ A variable of a vendor gets words that it had already, or UUIDs: it is narrowed,
 
 from collections.abc import Mapping, Sequence
 
-from ompbind.commands.rank_variables import (
-    NAMES_OF_DEVICES,
-    OMPBIND_NICS,
-    OMPBIND_RANK_DEVICES,
-    Variables,
-)
+from ompbind.commands.rank_variables import NAMES_OF_DEVICES, OMPBIND_NICS, OMPBIND_RANK_DEVICES, Variables
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.planning.devices.visible import (
     CUDA_VISIBLE_DEVICES,

@@ -35,10 +35,7 @@ from ompbind.inspection.rank_samples import (
     is_running,
     read_usage,
 )
-from ompbind.inspection.verdict import (
-    VerificationResult,
-    find_sharing,
-)
+from ompbind.inspection.verdict import VerificationResult, find_sharing
 from ompbind.machine.read.linux_cgroup import read_limits, read_limits_of
 from ompbind.machine.read.root import DirectoryRoot
 from ompbind.procfs.parsers import Stat

@@ -27,13 +27,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from ompbind.commands.rank_command import RankCommand
 from ompbind.cpuset import CpuSet, named
-from ompbind.errors import (
-    REFUSED,
-    REFUSED_HINT,
-    CommandNotExecutableError,
-    CommandNotFoundError,
-    LaunchError,
-)
+from ompbind.errors import REFUSED, REFUSED_HINT, CommandNotExecutableError, CommandNotFoundError, LaunchError
 from ompbind.execution.orphans import exit_with_parent
 from ompbind.execution.signals import Foreground, block_signals
 from ompbind.procfs.reader import is_proc_of_pid_namespace

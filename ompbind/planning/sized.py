@@ -15,14 +15,7 @@ from collections.abc import Sequence
 
 from ompbind.cpuset import count, join_words
 from ompbind.errors import PlanError
-from ompbind.planning.placing import (
-    Cores,
-    Rows,
-    divide_equally,
-    measure_costs,
-    measure_shares,
-    place_equal,
-)
+from ompbind.planning.placing import Cores, Rows, divide_equally, measure_costs, measure_shares, place_equal
 from ompbind.record import Record
 
 

@@ -9,15 +9,7 @@ import sys
 import pytest
 
 from tests.elves import make_elf
-from tests.live.conftest import (
-    OMPBIND,
-    SANDBOX,
-    one_line,
-    python_with_torch,
-    required,
-    run_program,
-    two_cpus,
-)
+from tests.live.conftest import OMPBIND, SANDBOX, one_line, python_with_torch, required, run_program, two_cpus
 from tests.live.other_user import NOBODY, as_user
 
 

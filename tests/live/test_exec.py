@@ -9,15 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.launchers.environments import FLUX, OPEN_MPI_5, make_env
-from tests.live.conftest import (
-    OMPBIND,
-    allowed_list,
-    one_line,
-    required,
-    state_of,
-    two_cpus,
-    wait_until,
-)
+from tests.live.conftest import OMPBIND, allowed_list, one_line, required, state_of, two_cpus, wait_until
 from tests.tables import rows
 
 ROOT = Path(__file__).parent.parent.parent
