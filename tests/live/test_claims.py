@@ -113,14 +113,6 @@ def claim_plan(machine, request, me):
         return plan, registry.register(plan)
 
 
-def test_no_claim_is_left_by_a_run_that_exits(ompbind, claims):
-    for words in ("run -- false", "run -- nosuch", "run --timeout 0.1 -- sleep 9", "exec -- nosuch"):
-        ompbind(*words.split())
-        assert not os.listdir(claims), words
-    done = ompbind("run", "--", "ls", "-l", "/proc/self/fd")
-    assert ".run" not in done.stdout, "ranks have no file of the claim open"
-
-
 def test_after_ompbind_is_killed_the_claim_stays_until_its_ranks_exit(live, claims):
     process = live("--run-id", "serve")
     (rank,) = ranks_of(process)

@@ -44,16 +44,6 @@ def test_a_rank_gets_the_gpu_that_inherited_variables_leave_and_the_cpus_near_it
     assert "CUDA_DEVICE_ORDER" not in found
 
 
-def test_ranks_never_get_a_gpu_that_is_hidden(plan):
-    words, two = "--devices gpu -n 3 --format json", {"CUDA_VISIBLE_DEVICES": "0,2"}
-    assert "3 ranks need 3 GPUs, but 2 are visible" in one_line(plan(words, **two).stderr)
-    ranks = json.loads(plan(f"{words} --share-devices", **two).stdout)["ranks"]
-    assert {rank["env"]["CUDA_VISIBLE_DEVICES"] for rank in ranks} == {UUIDS[0], UUIDS[2]}
-    refused, made = (plan(f"--devices {which}", CUDA_VISIBLE_DEVICES="") for which in ("gpu", "auto"))
-    assert "CUDA_VISIBLE_DEVICES is empty: it hides all NVIDIA GPUs" in one_line(refused.stderr)
-    assert "CUDA_VISIBLE_DEVICES is empty" in one_line(made.stdout)
-
-
 def test_formats_without_devices_warn(plan):
     for name in ("numactl", "vllm"):
         done = plan(f"-n 2 --format {name} --devices gpu")

@@ -1,9 +1,7 @@
 """`--memory`: what the kernel reports for real ranks, also if a container forbids memory policies."""
 
-import errno
 import os
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -21,7 +19,7 @@ from ompbind.planning.plan import MemoryPolicy
 from ompbind.planning.request import MemoryMode
 from ompbind.procfs.parsers import parse_numa_maps
 from ompbind.procfs.reader import read_memory_map
-from tests.live.conftest import SANDBOX, ranks_of, required, supervisor_of, wait_until
+from tests.live.conftest import ranks_of, required, supervisor_of, wait_until
 
 if not os.path.exists("/proc/self/numa_maps"):
     pytest.skip("needs a kernel with NUMA nodes", allow_module_level=True)
@@ -30,7 +28,6 @@ SHOW = ("cat", "/proc/self/numa_maps")
 NODES = package.make_plan(package.read_machine(), package.Request()).placements[0].memory_nodes
 SINGLE = pytest.mark.skipif(len(NODES) != 1, reason="the machine has several NUMA nodes")
 NODE = min(NODES, default=0)
-IS_X86 = os.uname().machine == "x86_64" and sys.maxsize > 1 << 32
 
 
 def policy_of(done):
@@ -88,26 +85,6 @@ def test_ompbind_itself_keeps_its_policy(start, own):
     wait_until(lambda: read_memory_map(supervisor).policy == own, "the supervisor has its own policy")
     seen = [read_memory_map(pid).policy for pid in (process.pid, supervisor, *ranks)]
     assert seen == [own, own, f"prefer:{NODE}", f"prefer:{NODE}"]
-
-
-@pytest.mark.skipif(not IS_X86, reason="the filter has the numbers of x86-64")
-@pytest.mark.parametrize(("verb", "error", "why"), [
-    ("run", errno.EPERM, "Operation not permitted"), ("exec", errno.ENOSYS, "Function not implemented"),
-])  # fmt: skip
-def test_if_policies_are_forbidden_ranks_start_without(ompbind, verb, error, why):
-    before = (sys.executable, SANDBOX, str(error), "238", "--")
-    tried = subprocess.run([*before, "true"], capture_output=True, text=True, timeout=60)
-    if tried.returncode and not os.environ.get("OMPTEST_ALL"):
-        pytest.skip(f"needs a kernel and a container that allow memory policies: {tried.stderr}")
-    done = ompbind(verb, "--memory", "bind", "--", *SHOW, before=before)
-    said = " ".join(done.stderr.split())
-    assert policy_of(done) == "default"
-    assert said.count(f"forbidden here (set_mempolicy: {why})") == 1
-    assert "--memory bind will not be set for rank" in said
-    assert "--cap-add SYS_NICE" in said
-    strict = ompbind(verb, "--strict", "--memory", "bind", "--", "echo", "started", before=before)
-    assert (strict.returncode, strict.stdout) == (125, "")
-    assert f"(set_mempolicy: {why})" in " ".join(strict.stderr.split())
 
 
 @SINGLE

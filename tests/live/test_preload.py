@@ -44,13 +44,6 @@ def test_a_fault_is_a_warning_or_with_strict_an_error(ompbind, library, verb, op
         assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_library_that_does_not_exist_is_reported_or_starts_nothing(ompbind, library):
-    done = ompbind("run", "--share", "--", "true", env={"LD_PRELOAD": f"{library} /nonesuch/lib.so"})
-    assert "LD_PRELOAD names /nonesuch/lib.so, which does not exist" in one_line(done.stderr)
-    done = ompbind("run", "--preload", "/nonesuch.so", "--", "echo", "started")
-    assert (done.returncode, done.stdout, "there is no such file" in done.stderr) == (125, "", True)
-
-
 @pytest.mark.parametrize("name", ["tcmalloc", "jemalloc", "mimalloc", "gomp", "omp", "iomp"])
 def test_libraries_are_found_by_name_and_loaded(ompbind, name):
     label = LIBRARY_KINDS[name].label

@@ -36,12 +36,9 @@ def test_an_inherited_affinity_mask_is_respected(ompbind):
 
 
 @pytest.mark.parametrize(("args", "code", "message"), [
-    ("-n 2 -- sh -c 'exit $((OMPBIND_RANK * 3))'", 3, "exited with code 3"),
-    ("-- sh -c 'kill -9 $$'", 137, ""),
     ("-n 2 -- sh -c '[ $RANK = 0 ] || kill -11 $$; sleep 30'", 139, "SIGSEGV"),
-    ("-- nosuch-command", 127, "command not found: nosuch-command"),
     ("-- /etc/passwd", 126, "cannot execute /etc/passwd"), ("-- /", 126, "it is a directory"),
-    ("--timeout 0.2 -- sleep 30", 124, "timeout after"), ("--timeout 30d -- sh -c 'exit 4'", 4, ""),
+    ("--timeout 30d -- sh -c 'exit 4'", 4, ""),
 ])  # fmt: skip
 def test_exit_codes(ompbind, args, code, message):
     if "-n 2" in args:

@@ -150,17 +150,17 @@ CASES = {
     "a later rank could not be executed": (["./app"], start_only),
     "ompbind itself failed after a rank had started": (FOREVER, start_only),
     "the command was not found": (["no-such-command"], start_only),
-    "there was an error": ("leave(); wait()", finish_after(ERROR)),
+    "there was an error": ("rank and leave(); wait()", finish_after(ERROR)),
     "rank 0 exited with 3, and rank 1 had an error": (
         "rank or sys.exit(3); leave(); wait()", finish_after(ERROR), "--on-failure=continue",
     ),
     "there was an error, then the group of `--until` exited with 0": (
-        {"a": f"sleep_for(4); leave(); sleep_for(2); open(over, 'w'); {FOREVER}", "b": "wait()"},
+        {"a": f"leave(); sleep_for(5); open(over, 'w'); {FOREVER}", "b": "wait()"},
         start_only, "--until=b",
     ),
     "there was an error before a restart": (
         "if rank: wait()\nelif attempt == '2': open(over, 'w')\n"
-        "else: sleep_for(4); leave(); sleep_for(2); sys.exit(1)",
+        "else: leave(); sleep_for(5); sys.exit(1)",
         start_only, "--on-failure=restart:1",
     ),
     "there was an error in the last sample only, long after the start": (
@@ -173,6 +173,15 @@ CASES = {
     "the supervisor was killed": (FOREVER, kill_supervisor),
 }  # fmt: skip
 """For each row of the table what the ranks do, how the test ends the run, and options."""
+
+
+SAID = {
+    "there was an error": "rank 1 do not run as .*rank 1: the only thread may run on CPUs .* rank has CPU",
+    "rank 0 exited with 3, and rank 1 had an error":
+        r"rank 1 had errors \(outside\) in the last sample; rank 0 exited with code 3",
+    "there was an error, then the group of `--until` exited with 0": "rank 0 do not run as .* a 0 ",
+}  # fmt: skip
+"""What is printed too."""
 
 
 def make_words(scene, what, options):
@@ -202,7 +211,7 @@ def find_messages(text):
 def list_cases():
     """Return each row in both modes; where strict changes no exit code, only long runs test both."""
     for row in ROWS:
-        yield pytest.param(row, "--verify=strict", id=f"{row[0]}, strict")
+        yield pytest.param(row, "--verify strict", id=f"{row[0]}, strict")
         yield pytest.param(row, "--verify", id=row[0], marks=[pytest.mark.long] * (row[1] == row[2]))
 
 
@@ -216,10 +225,11 @@ def test_each_run_has_the_exit_code_the_last_line_and_the_report_of_the_table(
     before = HIDDEN if "/proc" in name else FAILING if "itself" in name else ()
     if before == HIDDEN and (os.geteuid() or subprocess.run(["unshare", "--mount", "true"]).returncode):
         unavailable("needs a mount namespace, which takes root")
-    words = ("run", "--run-id=ends", mode, f"--report={report}", *make_words(tmp_path, what, options))
+    options = [*mode.split(), f"--report={report}", *make_words(tmp_path, what, options)]
     path = tmp_path / "errors"
     with path.open("w") as file:
-        ending = Ending(start(*words, before=before, stderr=file), path, tmp_path / "over", ompbind)
+        run = start("run", "--run-id=ends", *options, before=before, stderr=file)
+    ending = Ending(run, path, tmp_path / "over", ompbind)
     act(ending)
     ending.process.communicate(timeout=30)
     errors = path.read_text()
@@ -238,6 +248,15 @@ def test_each_run_has_the_exit_code_the_last_line_and_the_report_of_the_table(
     assert (verified["reason"] is None) == (verified["state"] != "not seen")
     assert all(rank["state"] in ("ok", "error", "not seen") for rank in verified["ranks"])
     assert all((rank["reason"] is None) == (rank["state"] != "not seen") for rank in verified["ranks"])
+    messages = " ".join(errors.split())
+    error = record["error"] or ""
+    assert f"ompbind: error: {error}" in messages or not error
+    assert error.startswith("--verify=strict: ") == (code == 125 and relaxed != "125")
+    assert re.search(SAID.get(name, ""), messages), messages
+    if name == "there was an error":
+        bad = verified["ranks"][1]
+        assert errors.count("the rank has") == 1, "reported once, immediately, and not again at the end"
+        assert (bad["level"], bad["outside"], bad["findings"][0]["code"]) == ("problem", 1, "outside")
 
 
 def test_each_row_of_the_table_is_tested():

@@ -19,21 +19,8 @@ TRUE = ("--", "true")
 
 
 def make_groups(ready):
-    wait = ("sh", "-c", "sleep 60", "--api-key", CANARY)
-    return (
-        "--name",
-        "server",
-        *OPTIONS,
-        *ready,
-        "--ready-timeout",
-        "0.3",
-        "--",
-        *wait,
-        ":",
-        "--name",
-        "load",
-        *TRUE,
-    )
+    wait = ("--ready-timeout", "0.3", "--", "sh", "-c", "sleep 60", "--api-key", CANARY)
+    return ("--name", "server", *OPTIONS, *ready, *wait, ":", "--name", "load", *TRUE)
 
 
 LINES = {
@@ -93,6 +80,13 @@ def test_secret_values_are_masked(ompbind, claims, name):
     done = ompbind(*LINES[name])
     assert "Traceback" not in done.stderr
     assert not find_leaks(claims, done.stdout, done.stderr), shlex.join(LINES[name])
+
+
+def test_ranks_and_plans_for_other_programs_have_secret_values(ompbind):
+    options = ("--env", f"HF_TOKEN={CANARY}")
+    assert ompbind("run", *options, "--", "sh", "-c", "echo $HF_TOKEN").stdout == f"{CANARY}\n"
+    for words in ("json", "env --rank 0", "sh --rank 0"):
+        assert CANARY in ompbind("plan", *options, "--format", *words.split()).stdout, words
 
 
 @pytest.mark.usefixtures("directory")

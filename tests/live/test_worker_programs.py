@@ -12,7 +12,6 @@ import pytest
 
 from tests.live.conftest import allowed_list, children_of, one_line, start_program, two_cpus, wait_until
 from tests.live.runtimes import needs_packages
-from tests.toys import PIP_SCRIPT
 
 EXAMPLES = Path(__file__).parent.parent.parent / "docs/examples"
 
@@ -116,20 +115,3 @@ def test_processes_of_celery_have_cpus_of_their_own():
     needs_packages("celery")
     with started("celery -A celery_app worker -c 2") as worker:
         wait_for_masks(worker)
-
-
-@pytest.mark.parametrize(("line", "remedy"), [
-    ("gunicorn -w 4 app:app", "add --processes-per-rank 4"), ("pytest -n auto", "add -t 1"),
-    ("accelerate launch --multi_gpu --num_processes 2 t.py",
-     "use 'accelerate launch --no_python --multi_gpu --num_processes 2 ompbind exec -- python t.py' instead"),
-])  # fmt: skip
-def test_a_program_with_workers_is_warned_of_once_with_what_to_type(ompbind, tmp_path, line, remedy):
-    two_cpus()
-    name, *rest = line.split()
-    (tmp_path / name).write_text(PIP_SCRIPT)
-    (tmp_path / name).chmod(0o755)
-    command = ("--", f"{tmp_path}/{name}", *rest)
-    for verb in ("run", "plan"):
-        done = ompbind(verb, "--share", *command)
-        assert one_line(f"{done.stdout}{done.stderr}").count(f"({remedy})") == 1, verb
-    assert f"remedy: {remedy}" in one_line(ompbind("doctor", *command).stdout)
