@@ -154,6 +154,7 @@ class AffinitySampler:
             self.complete = self.stable or now >= self.start_at + LONGEST_S
         ticks = {pid: stat.busy_ticks for pid, stat in processes.items()}
         for seen in self.ranks.values() if self.complete else ():
+            seen.was_complete = True
             seen.count_busy(self._ticks, ticks)
         self._ticks = ticks
         if self.complete:

@@ -10,6 +10,7 @@ at the end, however a run exits     for how long the run was verified, and all e
 
 import signal
 import time
+from collections.abc import Collection
 
 from ompbind.execution.outcome import render_exit_status
 from ompbind.execution.ranks import Run
@@ -33,9 +34,9 @@ def sample_affinities(run: Run) -> None:
     if not sampler.is_sample_due(now):
         return
     _judge_ended(run, sampler)
-    was_complete = sampler.complete
+    at_once = () if sampler.complete else sampler.ranks
     sampler.sample({pid: child.rank for pid, child in run.live.items()}, now)
-    verified = _evaluate(run, sampler, at_once=not was_complete)
+    verified = _evaluate(run, sampler, at_once)
     in_doubt = any(seen.is_load_in_doubt for seen in sampler.ranks.values())
     cpu_s = time.process_time() - cpu_began_s  # without the report: it is written only if something changes
     sampler.schedule_next(now, cpu_s, unconfirmed=in_doubt or bool(sampler.findings.unconfirmed))
@@ -49,8 +50,8 @@ def sample_affinities(run: Run) -> None:
             run.stop(signal.SIGTERM)
 
 
-def _evaluate(run: Run, sampler: AffinitySampler, *, at_once: bool) -> VerificationResult | None:
-    """Return the confirmed issues of the last sample, None if too early; `at_once`: one sample confirms.
+def _evaluate(run: Run, sampler: AffinitySampler, at_once: Collection[int]) -> VerificationResult | None:
+    """Return the confirmed issues of the last sample, all of the ranks `at_once`; None if too early.
 
     Before the start is complete, only threads outside the CPUs of their rank count: all else may change.
     """
@@ -81,16 +82,18 @@ def _judge_ended(run: Run, sampler: AffinitySampler) -> None:
 def finish_verification(run: Run) -> VerificationResult:
     """Return the result of the whole run, after reporting errors of the last sample.
 
-    Once the start was complete, only confirmed errors count: a helper may have run for a moment.
+    Once the start of a rank was complete, only confirmed errors count: a helper may have run for a moment.
     """
     sampler = run.sampler
     assert sampler
     _judge_ended(run, sampler)
-    verified = (sampler.complete and sampler.verified) or _make_verified(run, sampler)
+    verified = sampler.verified if sampler.complete else None
+    if verified is None:
+        early = [rank for rank, seen in sampler.ranks.items() if not seen.was_complete]
+        verified = sampler.findings.confirm(_make_verified(run, sampler), at_once=early)
     if verified.errors:
         _report(run, sampler, verified)
-    last = sampler.findings.unconfirmed if sampler.complete else ()
-    run_s = time.monotonic() - sampler.began_at
+    last, run_s = sampler.findings.unconfirmed, time.monotonic() - sampler.began_at
     failed = next((rank_exit for rank_exit in run.exits if rank_exit.failed), None)
     failure = f"{NO_RANK}: {run.shutdown.error.message}" if run.shutdown.error else NO_RANK
     return sampler.findings.add_past_errors(verified).replace(

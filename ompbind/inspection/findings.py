@@ -1,6 +1,6 @@
 """What the samples of one run have found: which issues are confirmed, reported, or over."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from ompbind.inspection.verdict import ThreadIssue, Unseen, VerificationResult
 from ompbind.text import Severity
@@ -30,10 +30,10 @@ class Findings:
         """Whether any error was reported."""
         return bool(self._errors)
 
-    def confirm(self, verified: VerificationResult, *, at_once: bool) -> VerificationResult:
-        """Return the result with the issues that the last sample had too, or with all `at_once`."""
+    def confirm(self, verified: VerificationResult, *, at_once: Collection[int] = ()) -> VerificationResult:
+        """Return the result with the issues that the last sample had too, and all of the ranks `at_once`."""
         found = _list_issues(verified)
-        kept = {key for key, _ in found if at_once or key in self._last or key[1] == _LOAD}
+        kept = {key for key, _ in found if key[0] in at_once or key in self._last or key[1] == _LOAD}
         self._last = frozenset(key for key, _ in found)
         self.unconfirmed = tuple((key[0], issue) for key, issue in found if key not in kept)
         return select_issues(verified, lambda rank, issue: (rank, issue.code, issue.severity) in kept)

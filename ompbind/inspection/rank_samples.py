@@ -37,16 +37,16 @@ BUSY_TICKS, BUSY_SHARE = 3, 0.25
 class RankSamples:
     """What the samples of one rank have shown.
 
-    `cpus` and `threads` are planned, `attempt` counts its starts. `pids` are its processes in the last
-    sample, `masks` counts their threads. Of its last snapshot, `processes` are all processes, () before the
-    first, `seen_s` is its time in seconds after the start of the last rank, `memory` the memory policy of the
-    first process as the kernel writes it, None if unknown, and `change` how its cpuset has changed since the
-    first. `streak` is its load since the start was complete, `longest` the longest one; `shared` and
-    `longest_shared` are the same of all ranks that share CPUs or a quota with it. `escaped`: threads
-    are allowed on CPUs outside the rank's, with the same mask in two samples in a row. `hidden`: it was
-    running but not visible in /proc. `others` is what other processes used of its CPUs so far,
-    `recent_others` between the last two samples. `most_busy` is the largest number of its processes that were
-    busy between two samples.
+    `cpus` and `threads` are planned, `attempt` counts its starts; `was_complete`: this start was complete.
+    `pids` are its processes in the last sample, `masks` counts their threads. Of its last snapshot,
+    `processes` are all processes, () before the first, `seen_s` is its time in seconds after the start of the
+    last rank, `memory` the memory policy of the first process as the kernel writes it, None if unknown, and
+    `change` how its cpuset has changed since the first. `streak` is its load since the start was complete,
+    `longest` the longest one; `shared` and `longest_shared` are the same of all ranks that share CPUs or a
+    quota with it. `escaped`: threads are allowed on CPUs outside the rank's, with the same mask in two
+    samples in a row. `hidden`: it was running but not visible in /proc. `others` is what other processes used
+    of its CPUs so far, `recent_others` between the last two samples. `most_busy` is the largest number of its
+    processes that were busy between two samples.
     """
 
     def __init__(self, cpus: CpuSet, threads: int) -> None:
@@ -63,6 +63,7 @@ class RankSamples:
     def begin(self) -> None:
         """Forget the last attempt of the rank."""
         self.attempt += 1
+        self.was_complete = False
         self.masks = MaskCounts()
         self.processes: tuple[ProcessState, ...] = ()
         self.seen_s = 0.0

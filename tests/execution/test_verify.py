@@ -53,12 +53,12 @@ def codes(verified):
 def test_an_issue_is_confirmed_by_two_samples_in_a_row():
     findings, confirmed = Findings(), []
     for found in ((), ("narrowed",), (), ("narrowed", "outside"), ("outside",), ("oversubscribed",)):
-        verified = findings.confirm(result(*found), at_once=False)
+        verified = findings.confirm(result(*found))
         confirmed.append((codes(verified), bool(findings.unconfirmed)))
     assert confirmed == [
         ([], False), ([], True), ([], False), ([], True), (["outside"], False), (["oversubscribed"], False),
     ]  # fmt: skip
-    assert codes(Findings().confirm(result("narrowed"), at_once=True)) == ["narrowed"]
+    assert codes(Findings().confirm(result("narrowed"), at_once=[0])) == ["narrowed"]
 
 
 def test_a_result_is_reported_when_an_error_comes_or_goes():

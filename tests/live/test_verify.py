@@ -373,6 +373,19 @@ def test_an_attempt_that_exits_before_the_start_is_complete_is_judged_as_a_run(m
     assert [(attempt, issue.code) for attempt, issue in rank.past] == [(1, "outside")]
 
 
+def test_the_restart_of_another_rank_makes_no_proof_of_one_sample(make_child):
+    first, second = two_cpus()
+    child = make_child(cpus=(first,))
+    child.move({first})
+    child.check()
+    child.sampler.begin_again(time.monotonic(), 1)
+    child.move({second})
+    child.check()
+    assert not child.sampler.complete
+    result = finish_verification(child)
+    assert (result.state, [issue.code for _, issue in result.unconfirmed]) == (State.OK, ["outside"])
+
+
 def test_strict_stops_no_run_whose_last_rank_has_just_exited(make_child):
     first, second = two_cpus()
     child = make_child(cpus=(first,))
