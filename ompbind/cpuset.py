@@ -202,8 +202,7 @@ def _sequence_runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
         yield run[0], len(run)
 
 
-EMPTY = CpuSet()
-"""The empty set."""
+EMPTY = CpuSet()  # the empty set
 
 
 def union(sets: Iterable[CpuSet]) -> CpuSet:

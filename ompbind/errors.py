@@ -12,8 +12,7 @@ from typing import Self
 
 from ompbind.text import mask_text
 
-REFUSED = (errno.EPERM, errno.ENOSYS)
-"""The numbers of a system call that a filter refuses, as in containers."""
+REFUSED = (errno.EPERM, errno.ENOSYS)  # the numbers of a system call that a filter refuses, as in containers
 
 REFUSED_HINT = "a system call is refused; a container allows all with --security-opt seccomp=unconfined"
 

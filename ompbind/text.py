@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterable
 from enum import StrEnum
 
-NAME_LIMIT = 200
-"""The longest name of a process or a run that is shown, in characters."""
+NAME_LIMIT = 200  # the longest name of a process or a run that is shown, in characters
 
 _DIGITS = 20  # of a number of 64 bits; int() raises ValueError for 4,300 digits
 

@@ -91,21 +91,13 @@ def make_combinations(variations: Variations) -> tuple[Choices, ...]:
 # pairs of choices about CPUs.
 
 
-MOST = 12
-"""Candidates at most, without the command without ompbind."""
-
-_RANK_LEVELS = (Level.PACKAGE, Level.NODE, Level.L3)
-"""Levels whose domains are a sensible number of ranks."""
-
-_FEW_RANKS = (2, 4)
-"""Numbers of ranks on a machine without several domains."""
-
-_FEW_THREADS = (1, 2, 4)
-"""Hardware threads of each core to use, besides all of them."""
+MOST = 12  # candidates at most, without the command without ompbind
+_RANK_LEVELS = (Level.PACKAGE, Level.NODE, Level.L3)  # levels whose domains are a sensible number of ranks
+_FEW_RANKS = (2, 4)  # numbers of ranks on a machine without several domains
+_FEW_THREADS = (1, 2, 4)  # hardware threads of each core to use, besides all of them
 
 
-_POOLS = (LibraryRole.RUNTIME, LibraryRole.BLAS)
-"""Libraries that get their number of threads from ompbind."""
+_POOLS = (LibraryRole.RUNTIME, LibraryRole.BLAS)  # libraries that get their number of threads from ompbind
 
 
 _Proposed: TypeAlias = tuple[tuple[str, object], ...]

@@ -35,8 +35,7 @@ from ompbind.bench.candidates import drop_ranks
 from ompbind.bench.records import Candidate, ComparisonResult, Kind, Run, Session, Status, Verification
 from ompbind.record import Record
 
-MAX_INVALID = 3
-"""A candidate whose runs were not bound as planned in so many checks in a row is disqualified."""
+MAX_INVALID = 3  # a candidate whose runs were not bound as planned in so many checks in a row is disqualified
 
 FIRST_LOOK = 8
 """The round of the first look. Each further look is after half as many rounds again: 12, 18, 27, 40, …"""
@@ -44,8 +43,7 @@ FIRST_LOOK = 8
 ERROR = 0.05
 """The probability at most that a session shows a difference between equal candidates, over all looks."""
 
-MAX_MORE_ROUNDS = 10_000
-"""A longer session is not proposed."""
+MAX_MORE_ROUNDS = 10_000  # a longer session is not proposed
 
 BETTER = {ComparisonResult.BEST, ComparisonResult.FASTER}
 NOT_BETTER = {ComparisonResult.SLOWER, ComparisonResult.SAME}

@@ -24,8 +24,7 @@ from ompbind.bench.records import (
 from ompbind.bench.remarks import make_remarks
 from ompbind.cpuset import count
 
-FIRST_DROP = 6
-"""The first round after which candidates can leave."""
+FIRST_DROP = 6  # the first round after which candidates can leave
 
 CLEAR_LOSS = math.log(1.1)
 """A candidate that lost every round leaves if its median log ratio is above this, and above what matters."""

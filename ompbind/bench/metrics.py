@@ -22,8 +22,7 @@ from ompbind.execution.output.log_files import ERR, OUT
 from ompbind.execution.readiness import OutputReader
 from ompbind.text import clean_line, remove_escape_sequences
 
-NAME_WIDTH = 20
-"""Characters of the name of a metric at most: it is the title of a column."""
+NAME_WIDTH = 20  # characters of the name of a metric at most: it is the title of a column
 
 _TAIL_BYTES = 4096
 _LAST_LINES, _LINE_WIDTH = 3, 200

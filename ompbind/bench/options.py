@@ -61,8 +61,7 @@ class BenchSettings(Record):
         return bool(self.metric)
 
 
-NONE = "none"
-"""The value that resets an option, unless the option has such a value."""
+NONE = "none"  # the value that resets an option, unless the option has such a value
 
 _FIXED = {
     "topology": "all candidates run on this machine",
@@ -178,11 +177,8 @@ def make_choice_words(choice: tuple[str, str], options: Mapping[str, Option]) ->
     return [f"{option.long_name}={text}"]
 
 
-_OF_COMMAND = ("chdir", "wrap", "fill")
-"""Options that are no planning options, but change what ranks run."""
-
-_OF_GROUP = ("ready", "ready_timeout", "until")
-"""The same in a run with groups."""
+_OF_COMMAND = ("chdir", "wrap", "fill")  # options that are no planning options, but change what ranks run
+_OF_GROUP = ("ready", "ready_timeout", "until")  # the same in a run with groups
 
 _OF_SESSION = ("topology", "run_id")
 """Planning options that do not belong to a command line that repeats a candidate."""
@@ -232,8 +228,7 @@ def _render_option(option: Option, sources: Sources) -> Iterator[str]:
 
 BENCH = ("bench",)
 
-TABLE, LINES = "table", "jsonl"
-"""Values of --format."""
+TABLE, LINES = "table", "jsonl"  # values of --format
 
 SHOWING = ("show", "fail_above", "export", "format", "quiet", "verbose", "config", "preset")
 """Options that have an effect with --show; the last two choose files with defaults for the others."""

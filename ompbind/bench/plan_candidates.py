@@ -39,8 +39,7 @@ RANKS, AUTO = "ranks", "auto"
 """The key of the option that decides which candidates can be compared, and its value without a number."""
 
 
-MakePlan = Callable[[Machine, Requests], Plan]
-"""Makes the plan of a request; raises OmpbindError."""
+MakePlan = Callable[[Machine, Requests], Plan]  # makes the plan of a request; raises OmpbindError
 
 
 def make_starts(
@@ -192,8 +191,7 @@ def _merge_equal(starts: Iterable[CandidateStart], *, several: bool) -> list[Can
     return kept
 
 
-_RUN = "bench"
-"""The name of the run in digests, which are equal in all sessions."""
+_RUN = "bench"  # the name of the run in digests, which are equal in all sessions
 
 _DIGESTED = (*OVERRIDING_VARIABLES, *THREAD_COUNTS, LIBUV_VARIABLE, "LD_PRELOAD", "PYTHONPATH")
 """Variables that change where and how ranks run, whether ompbind or the caller sets them."""

@@ -12,17 +12,13 @@ from ompbind.bench.comparing import RunIndex
 from ompbind.bench.records import ComparisonResult, GroupConclusion, Kind, Remark, Status, Verification
 from ompbind.cpuset import count
 
-MIN_VALUES = 8
-"""Fewer values have no outliers."""
+MIN_VALUES = 8  # fewer values have no outliers
 
 SPREADS = 6 * 1.4826
 """An outlier is this many median absolute deviations from the median: six standard deviations if normal."""
 
-MIN_STOLEN = 0.01
-"""Stolen time is reported for runs that lost this part of their wall time."""
-
-MIN_OTHERS = 0.05
-"""Other processes are reported if they used this part of the CPUs during all runs together."""
+MIN_STOLEN = 0.01  # stolen time is reported for runs that lost this part of their wall time
+MIN_OTHERS = 0.05  # other processes are reported if they used this part of the CPUs during all runs together
 
 
 def make_remarks(index: RunIndex, groups: Sequence[GroupConclusion]) -> tuple[Remark, ...]:

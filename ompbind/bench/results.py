@@ -31,8 +31,7 @@ from ompbind.record import Record
 from ompbind.registry.claims import try_lock
 from ompbind.text import MASKED, mask_text, mask_words
 
-Event: TypeAlias = "Mapping[str, object]"
-"""One event as a JSON object; `event` is its type."""
+Event: TypeAlias = "Mapping[str, object]"  # one event as a JSON object; `event` is its type
 
 SCHEMA = "ompbind-bench/2"
 SESSION, RULES, RUN, DROP, ENDED = "session", "rules", "run", "drop", "ended"
@@ -105,8 +104,7 @@ def _parse_event(line: str) -> dict[str, object]:
 R = TypeVar("R", bound=Record)
 
 
-_OF_GROUPS = ("words",)
-"""Fields that only sessions with groups have."""
+_OF_GROUPS = ("words",)  # fields that only sessions with groups have
 
 
 def make_json(value: object) -> object:

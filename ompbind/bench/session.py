@@ -17,8 +17,7 @@ from ompbind.bench.results import DROP, ENDED, RUN, Event, make_event
 from ompbind.bench.run_candidate import CandidateStart, TimeIsUp, delay_interrupts, limit_time
 from ompbind.errors import OmpbindError
 
-INTERRUPTED = "interrupted"
-"""Why a session is over that a signal has stopped."""
+INTERRUPTED = "interrupted"  # why a session is over that a signal has stopped
 
 RunStart: TypeAlias = Callable[[CandidateStart, int, int], Run]
 """Makes the run of a candidate with a number, in a round; raises KeyboardInterrupt and OmpbindError."""

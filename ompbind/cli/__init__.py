@@ -15,17 +15,13 @@ VERBS = (
 VERB_MODULES = {"bench": "ompbind.bench.verb"}
 """The modules of verbs that are rooms of their own, above this room: they are only loaded by name."""
 
-LAUNCHING = ("run", "exec")
-"""The verbs that exit with the code of the command that they start."""
+LAUNCHING = ("run", "exec")  # the verbs that exit with the code of the command that they start
 
 PLANNING = (*LAUNCHING, "plan", "bench")
 """The verbs that make a plan. Their options can also be given as variables and in configuration files."""
 
-CHOOSING = (*PLANNING, "rebind")
-"""The verbs that choose CPUs."""
-
-PREFIX = "OMPBIND_"
-"""The start of the names of all variables that ompbind reads or sets."""
+CHOOSING = (*PLANNING, "rebind")  # the verbs that choose CPUs
+PREFIX = "OMPBIND_"  # the start of the names of all variables that ompbind reads or sets
 
 CPUS = "Choose CPUs"
 DEVICES = "Devices"

@@ -18,8 +18,7 @@ from ompbind.openmp.binding import Bind
 from ompbind.planning.strategies import list_others_that_take
 from ompbind.record import Record
 
-Values = Mapping[str, Any]
-"""The values of all options of a verb by name, as click has them."""
+Values = Mapping[str, Any]  # the values of all options of a verb by name, as click has them
 
 
 class Check(Record):

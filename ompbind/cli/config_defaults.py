@@ -49,8 +49,7 @@ _NOT_IN_PROJECTS = ("topology",)
 
 _NAMED = 10  # presets that an error lists
 
-Setting = tuple[Option, Given]
-"""One occurrence of an option in a file, at the place `FILE:LINE: KEY`."""
+Setting = tuple[Option, Given]  # one occurrence of an option in a file, at the place `FILE:LINE: KEY`
 
 
 class GroupTable(Record):

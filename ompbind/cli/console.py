@@ -11,8 +11,7 @@ from ompbind.text import mask_text
 
 NARROW = 40  # the least width of a line, in characters, that texts are made for
 
-HELP_SHOWN = "ompbind.help"
-"""The key in the context of click of the name of the option that shows the help."""
+HELP_SHOWN = "ompbind.help"  # the key in the context of click of the name of the option that shows the help
 
 
 def make_help_option(*names: str, help: str = "Show this message and exit.", text: str = "") -> click.Option:

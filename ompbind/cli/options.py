@@ -50,8 +50,7 @@ _DEVICE_WORDS = ("none", "auto", *DEVICE_KINDS, ",".join(DEVICE_KINDS))
 MODES = ("inherit", "tag", "files")
 STRICT = "strict"
 
-CONTINUE, _RESTART = "continue", "restart"
-"""Values of --on-failure."""
+CONTINUE, _RESTART = "continue", "restart"  # values of --on-failure
 
 RUN, EXEC = ("run",), ("exec",)
 READING = (*RUN, "plan")  # verbs that take commands from configuration files

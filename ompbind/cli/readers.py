@@ -110,8 +110,7 @@ def name_of(kind: str, placeholders: Collection[str] = ()) -> Callable[[str], st
     return read
 
 
-ALL_GROUPS = "all"
-"""The value of --group for all groups of the configuration files."""
+ALL_GROUPS = "all"  # the value of --group for all groups of the configuration files
 
 
 def read_group_name(text: str) -> str:

@@ -21,14 +21,9 @@ from ompbind.procfs.parsers import Stat, find_descendants, status_value
 from ompbind.procfs.reader import list_threads, read_affinity, read_processes, read_stat, read_status
 from ompbind.record import Record
 
-PASSES = 20
-"""How often threads are listed at most."""
-
-_ATTEMPTS = 5
-"""How often the mask of a thread is set at most."""
-
-MaskCounts = Mapping[CpuSet, int]
-"""Numbers of threads by their affinity mask."""
+PASSES = 20  # how often threads are listed at most
+_ATTEMPTS = 5  # how often the mask of a thread is set at most
+MaskCounts = Mapping[CpuSet, int]  # numbers of threads by their affinity mask
 
 
 class WantedCpus(Record):

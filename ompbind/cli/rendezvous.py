@@ -14,8 +14,7 @@ from ompbind.errors import LaunchError
 
 ADDRESS = "127.0.0.1"
 
-AT_START = "chosen at start"
-"""Printed instead of a port that is not chosen yet."""
+AT_START = "chosen at start"  # printed instead of a port that is not chosen yet
 
 _CLEARED = "TORCHELASTIC_USE_AGENT_STORE"
 """A variable of torchrun: with it rank 0 expects torchrun to bind the port, and waits."""

@@ -18,8 +18,7 @@ from ompbind.cli.option import Complete, Option, VerbContext, make_completion
 from ompbind.cli.options import find_options, find_unknown_variables
 from ompbind.errors import OmpbindError, OptionError
 
-HELP = "Help"
-"""The section of the options that show help."""
+HELP = "Help"  # the section of the options that show help
 
 SHORT_EXAMPLES = 3  # examples that the short help shows: the first of all
 _RESETS = (

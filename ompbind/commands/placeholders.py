@@ -30,11 +30,8 @@ GROUP_NUMBERS = ("group_rank", "group_size")
 OF_GROUP = "cpus:"
 """What `{cpus:NAME}` begins with; as a name, it stands for each name of a group."""
 
-ALL_NAMES = (*NAMES, *GROUP_NUMBERS, "group", OF_GROUP)
-"""All placeholders."""
-
-Fields: TypeAlias = Mapping[str, int | str]
-"""The values of placeholders for one rank, by name."""
+ALL_NAMES = (*NAMES, *GROUP_NUMBERS, "group", OF_GROUP)  # all placeholders
+Fields: TypeAlias = Mapping[str, int | str]  # the values of placeholders for one rank, by name
 
 # Not compiled here: most command lines have no braces.
 
@@ -155,8 +152,7 @@ def _make_error(form: re.Match[str], names: Collection[str]) -> PositionError:
     return PositionError(message, text=form.string, span=form.span(), hint=hint)
 
 
-_CODE = r"(?<![$(])\("
-"""A parenthesis of code; `$(` is of a shell."""
+_CODE = r"(?<![$(])\("  # a parenthesis of code; `$(` is of a shell
 
 
 def find_unfilled(word: str) -> Iterator[str]:

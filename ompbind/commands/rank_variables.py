@@ -30,8 +30,7 @@ OMPBIND_NICS = "OMPBIND_NICS"
 NAMES_OF_DEVICES = (OMPBIND_RANK_DEVICES, OMPBIND_NICS)
 """The variables that name devices, and that a rank of another run must not inherit."""
 
-OMPBIND_ATTEMPT = "OMPBIND_ATTEMPT"
-"""How often the rank was started so far, this start included."""
+OMPBIND_ATTEMPT = "OMPBIND_ATTEMPT"  # how often the rank was started so far, this start included
 
 RANK_VARIABLES = tuple(value for name, value in sorted(globals().items()) if name.startswith("OMPBIND_"))
 """All of these variables."""

@@ -115,8 +115,7 @@ def read_job_nodes(env: Env, root: Root, node: str) -> JobNodes | None:
     return None
 
 
-Found = tuple[str, int] | None
-"""The name of a variable and the number that it says."""
+Found = tuple[str, int] | None  # the name of a variable and the number that it says
 
 
 class _Job:

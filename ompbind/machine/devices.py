@@ -113,8 +113,7 @@ def sort_by_address(devices: Iterable[Device]) -> tuple[Device, ...]:
     return tuple(sorted(devices, key=key))
 
 
-NVIDIA, AMD, INTEL = "10de", "1002", "8086"
-"""Numbers of PCI vendors, in 4 hexadecimal digits."""
+NVIDIA, AMD, INTEL = "10de", "1002", "8086"  # numbers of PCI vendors, in 4 hexadecimal digits
 
 _NETWORK, _GRAPHICS, _PROCESSING = "02", "03", "12"
 _CO_PROCESSOR, _INFINIBAND = "0b40", "0c06"

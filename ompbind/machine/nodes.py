@@ -11,8 +11,7 @@ from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.machine.model import Node, check_size
 from ompbind.record import Record
 
-Distances = Mapping[tuple[int, int], int]
-"""Distances by (from node, to node)."""
+Distances = Mapping[tuple[int, int], int]  # distances by (from node, to node)
 
 
 class NumaMemory(Record):

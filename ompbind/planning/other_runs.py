@@ -13,8 +13,7 @@ from ompbind.machine.model import Machine
 from ompbind.planning.request import Request, Sharing
 from ompbind.record import Record
 
-NAMED_RUNS = 3
-"""How many runs a message names; it only counts the others."""
+NAMED_RUNS = 3  # how many runs a message names; it only counts the others
 
 
 class LiveRun(Record):

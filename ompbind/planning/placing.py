@@ -30,8 +30,7 @@ from typing import TypeAlias
 from ompbind.machine.model import KIND, Column, Level, Table
 from ompbind.record import Record
 
-Rows: TypeAlias = tuple[int, ...]
-"""Cores, as rows of the table of a machine."""
+Rows: TypeAlias = tuple[int, ...]  # cores, as rows of the table of a machine
 
 PRIORITY = (Level.NODE, Level.PACKAGE, Level.L3, Level.L2, Level.DRAWER, Level.BOOK, Level.DIE, Level.CLUSTER)
 """The levels whose domain boundaries ranks should not cross, most important first."""

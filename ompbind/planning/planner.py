@@ -18,8 +18,7 @@ from ompbind.planning.request import Request, Sharing
 from ompbind.planning.runtimes import CONFLICT, check_runtimes, choose_bind, choose_binding
 from ompbind.planning.strategies import STRATEGIES, list_others_that_take
 
-Requests: TypeAlias = Request | Sequence[Request]
-"""The request of a run, or the requests of its groups."""
+Requests: TypeAlias = Request | Sequence[Request]  # the request of a run, or the requests of its groups
 
 
 def list_requests(request: Requests) -> tuple[Request, ...]:

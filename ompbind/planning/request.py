@@ -37,8 +37,7 @@ class JobCpus(Record):
         return f"{count(self.count, 'CPU')} that {self.system} allows ({self.variable})"
 
 
-RANK_LIMIT = 1 << 16
-"""More ranks than this on one machine are refused as a typing error."""
+RANK_LIMIT = 1 << 16  # more ranks than this on one machine are refused as a typing error
 
 
 class MemoryMode(StrEnum):
@@ -60,11 +59,8 @@ class Sharing(StrEnum):
     EXCLUSIVE = "exclusive"
 
 
-DEVICE_KINDS = ("gpu", "nic")
-"""The kinds of devices that ranks can get: values of `DeviceKind`."""
-
-DEFAULT_STRATEGY = "balanced"
-"""The strategy of a request that names none; `strategies` lists them all."""
+DEVICE_KINDS = ("gpu", "nic")  # the kinds of devices that ranks can get: values of `DeviceKind`
+DEFAULT_STRATEGY = "balanced"  # the strategy of a request that names none; `strategies` lists them all
 
 Smt: TypeAlias = int | Literal["auto", "all"]
 """Hardware threads to use per core: at most a number, all, or the machine's default (auto)."""

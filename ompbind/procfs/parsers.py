@@ -8,8 +8,7 @@ from typing import TypeVar
 from ompbind.record import Record
 from ompbind.text import clean_name, whole_number
 
-EXITED_STATES = ("Z", "X", "x")
-"""The states of processes and threads that have exited: zombie, dead."""
+EXITED_STATES = ("Z", "X", "x")  # the states of processes and threads that have exited: zombie, dead
 
 T = TypeVar("T")
 

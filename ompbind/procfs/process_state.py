@@ -24,8 +24,7 @@ from ompbind.procfs.parsers import (
 from ompbind.procfs.reader import TICKS_PER_S, find_directory, find_times_s, read_file
 from ompbind.record import Record
 
-Keep = Callable[[str], bool]
-"""Returns whether to keep a file, by its path, or a variable, by its name."""
+Keep = Callable[[str], bool]  # returns whether to keep a file, by its path, or a variable, by its name
 
 _parse_mask = lru_cache(CpuSet.from_list)  # thousands of threads have the same few masks
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

@@ -29,8 +29,7 @@ from ompbind.procfs.parsers import (
 )
 from ompbind.text import whole_number
 
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-"""Clock ticks in a second, the unit of times in stat files."""
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")  # clock ticks in a second, the unit of times in stat files
 
 
 def read_file(path: str, directory: int | None = None) -> bytes:

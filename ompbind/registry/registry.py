@@ -58,8 +58,7 @@ from ompbind.registry.claims import (
 )
 from ompbind.text import clean_name
 
-DIRECTORY_VARIABLE = "OMPBIND_RUNTIME_DIR"
-"""The variable that names another directory for claims."""
+DIRECTORY_VARIABLE = "OMPBIND_RUNTIME_DIR"  # the variable that names another directory for claims
 
 DIRECTORIES = ("/dev/shm", "/run/lock", "/tmp")
 """Claims are in the first of these directories that all users can write to: all users choose the same."""

@@ -40,8 +40,7 @@ from ompbind.text import clean_lines
 LINES = 72
 """Lines of cores; in a longer picture neighbouring cores are counted, and then inner levels are left out."""
 
-KEYS = 16
-"""Ranks that a legend lists one by one."""
+KEYS = 16  # ranks that a legend lists one by one
 
 _SYMBOL_LIMIT = 11  # characters of the longest symbol: as many as two neighbouring ranks take at most
 _LIST_LIMIT = 48  # characters of the longest CPU list in a legend; a longer list is replaced by its length
@@ -66,8 +65,7 @@ _UNUSED = {
 """The words and the style of the symbols of cores without a rank; a core gets the first of its CPUs."""
 
 
-SVG_SCREEN = Screen(width=100, height=1000, styled=True)
-"""The screen whose text becomes a picture."""
+SVG_SCREEN = Screen(width=100, height=1000, styled=True)  # the screen whose text becomes a picture
 
 _TEMPLATE = """\
 <svg viewBox="0 0 {terminal_width} {terminal_height}" xmlns="http://www.w3.org/2000/svg">

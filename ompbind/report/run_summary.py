@@ -22,8 +22,7 @@ from ompbind.report.text import (
     wrap_quoted,
 )
 
-LAST_LINES = 10
-"""Lines of a rank's last words in the summary, and groups of ranks that it lists one by one."""
+LAST_LINES = 10  # lines of a rank's last words in the summary, and groups of ranks that it lists one by one
 
 LINE_LIMIT = 1000  # characters of a line of last words in the summary
 

@@ -11,8 +11,7 @@ from ompbind.errors import OmpbindError, PositionError
 from ompbind.record import Record
 from ompbind.text import clean_line, clean_lines, remove_escape_sequences
 
-WIDTH = 80
-"""Characters in a line where the output is no terminal."""
+WIDTH = 80  # characters in a line where the output is no terminal
 
 WIDEST = 200
 """Characters in a line of tables and paragraphs on wider terminals: longer lines are hard to read."""
@@ -37,8 +36,7 @@ class Screen(Record):
         return "×" if self.is_unicode else "x"
 
 
-PIPE = Screen()
-"""What is no terminal: a pipe or a file, without colours."""
+PIPE = Screen()  # what is no terminal: a pipe or a file, without colours
 
 
 class Column(Record):

@@ -21,8 +21,7 @@ from ompbind.text import Severity, worst
 COUNTS = ("threads", "outside", "narrowed", "bound", "stacked")
 """The numbers of a verdict, as JSON names them."""
 
-MOST = 10
-"""Rows of the table, and reasons, that are shown; the others are counted."""
+MOST = 10  # rows of the table, and reasons, that are shown; the others are counted
 
 _AT_START = "exited before the first sample, on the planned CPUs at its start"
 """The text for a rank that was not sampled."""

@@ -19,8 +19,7 @@ from ompbind.machine.read.linux_topology import (
 from ompbind.machine.read.root import DirectoryRoot, Root, keyed_lines, read_list
 from ompbind.procfs.parsers import status_value
 
-LIVE = "live"
-"""The topology source of the machine that ompbind runs on."""
+LIVE = "live"  # the topology source of the machine that ompbind runs on
 
 
 def read_live(*, devices: bool = False) -> Machine:

@@ -43,8 +43,7 @@ _FOR_VIRTUAL_MACHINES = ("vfio-pci", "pci-stub", "xen-pciback")  # drivers that 
 Directories = tuple[str, ...]
 """The directories of a PCI function and of the bridges above it, the nearest first."""
 
-Names = Mapping[tuple[str, str], Sequence[str]]
-"""What drivers call PCI functions, by (address, class)."""
+Names = Mapping[tuple[str, str], Sequence[str]]  # what drivers call PCI functions, by (address, class)
 
 Parts = dict[str, list[Device]]
 """What a vendor's files say of its GPUs or of their partitions, by PCI address.

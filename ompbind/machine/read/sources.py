@@ -21,8 +21,7 @@ from ompbind.machine.read.topo_json import make_machine_from_json
 from ompbind.record import Record
 from ompbind.text import suggest_name
 
-SAMPLE = "sample:"
-"""The prefix of a topology source that names a sample machine."""
+SAMPLE = "sample:"  # the prefix of a topology source that names a sample machine
 
 SAMPLES = {
     "two-sockets": "16 CPUs, 2 packages",
@@ -38,11 +37,8 @@ SAMPLES = {
 }
 """A few words on each sample machine `sample_machines/NAME.json`; `docs/topology.md` describes them."""
 
-SYNTHETIC = "synthetic:"
-"""The prefix of a topology source that describes a machine instead of naming a file."""
-
-SIZE_LIMIT = 64 << 20
-"""Bytes of a file at most; the XML of 4,096 CPUs has a tenth."""
+SYNTHETIC = "synthetic:"  # the prefix of a topology source that describes a machine instead of naming a file
+SIZE_LIMIT = 64 << 20  # bytes of a file at most; the XML of 4,096 CPUs has a tenth
 
 _PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")  # how gzip, bzip2 and xz begin
 _MARKS = b"\xef\xbb\xbf\xff\xfe\0 \t\r\n"  # what may stand before the first character of a text

@@ -100,8 +100,7 @@ def measure_distance(machine: Machine, cpus: CpuSet, device: Device) -> int | No
     return max(distances, default=None)
 
 
-_LISTED = 16
-"""How many devices a hint lists."""
+_LISTED = 16  # how many devices a hint lists
 
 
 def find_named_locality(machine: Machine, word: str) -> DeviceLocality:
