@@ -108,6 +108,7 @@ class Kernel:
         return pid
 
     def spawn(self, command, *_):
+        assert not self.run.is_paused
         pid = self.fork()
         self.started.append(command.rank)
         of_group = self.run.groups.ranks[command.group]

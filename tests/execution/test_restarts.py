@@ -34,19 +34,3 @@ def test_waits_double_until_an_attempt_was_healthy(ran_s, waits_s):
         found.append(restarts.schedule(POLICY, last, 0.0))
         restarts.note_start(last)
     assert found == waits_s
-
-
-def test_ranks_wait_for_their_own_deadlines():
-    restarts = Restarts()
-    assert restarts.next_at is None
-    restarts.schedule(POLICY, failure(rank=0), 10.0)
-    restarts.schedule(POLICY, failure(rank=1), 10.5)
-    assert restarts.next_at == 11.0
-    assert restarts.take_due(10.9) == []
-    assert restarts.take_due(11.0) == [0]
-    assert restarts.next_at == 11.5, "a rank whose deadline is over does not keep the loop awake"
-    assert restarts.take_due(11.1) == [0], "it is due until it has started"
-    restarts.note_start(failure(rank=0))
-    assert restarts.take_due(11.5) == [1]
-    assert restarts.next_at is None
-    assert restarts.count == 1

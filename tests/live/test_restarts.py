@@ -226,15 +226,3 @@ def test_files_do_not_leak(scene):
     assert len(os.listdir(f"/proc/{supervisor}/fd")) < 35
     process.terminate()
     scene.end(process)
-
-
-def test_a_paused_run_starts_no_rank(scene):
-    process = begin(scene, f"{FAIL} [ $OMPBIND_ATTEMPT = 2 ] || exit 3", wait_s=0.4, process_group=0)
-    wait_for_failure(scene, process)
-    process.send_signal(signal.SIGTSTP)
-    wait_until(lambda: state_of(process.pid) == "T", "ompbind is stopped")
-    time.sleep(0.6)
-    assert len(attempts(scene)) == 1
-    process.send_signal(signal.SIGCONT)
-    assert scene.end(process)[0] == 0
-    assert len(attempts(scene)) == 2

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.command_lines import call
 from tests.live.conftest import wait_until
 
 CANARY = "canary1"
@@ -77,9 +78,10 @@ def find_leaks(claims, *texts):
 @pytest.mark.parametrize("name", LINES)
 @pytest.mark.usefixtures("directory")
 def test_secret_values_are_masked(ompbind, claims, name):
-    done = ompbind(*LINES[name])
+    words = LINES[name]
+    done = (call if "--dry-run" in words or words[0] in ("plan", "config") else ompbind)(*words)
     assert "Traceback" not in done.stderr
-    assert not find_leaks(claims, done.stdout, done.stderr), shlex.join(LINES[name])
+    assert not find_leaks(claims, done.stdout, done.stderr), shlex.join(words)
 
 
 def test_ranks_and_plans_for_other_programs_have_secret_values(ompbind):

@@ -81,13 +81,8 @@ def test_a_session_of_bench_is_stopped_at_any_moment(ompbind, start, claims):
         assert os.listdir(claims) == []
 
 
-def test_a_run_that_waits_is_stopped_and_what_cannot_be_stopped_is_an_error(ompbind, start, live):
-    kept, rank = live("kept"), start("exec", "--run-id", "rank", "--share", "--", "sleep", "300")
-    waiting = start("run", "--exclusive", "--wait", "--run-id", "waiting", "--", "true")
-    wait_until(lambda: {"waits", "rank"} <= {*ompbind("ps").stdout.split()}, "the run waits, the rank runs")
-    done = ompbind("stop", "waiting")
-    assert (done.returncode, waiting.wait(5)) == (0, -15)
-    assert done.stdout.startswith("run waiting has exited, ")
+def test_what_cannot_be_stopped_is_an_error(ompbind, start, live):
+    kept, rank = live("kept"), start("exec", "--run-id", "rank", "--share", "--", "sh", "-c", WAIT, up=1)
     done = ompbind("stop", "rank")
     assert done.returncode == 1
     assert "has no supervisor: 'ompbind exec' has started it" in one_line(done.stderr)
@@ -143,6 +138,7 @@ def test_a_run_that_waits_and_a_session_are_continued_and_stopped(ompbind, start
     wait_until(lambda: state_of(session.pid) == state_of(waiting.pid) == "T", "both are paused")
     done = ompbind("stop", "waiting", "tuning")
     assert (done.returncode, waiting.wait(5), session.wait(10)) == (0, -15, 143), done
+    assert "run waiting has exited, " in done.stdout
     assert one_line(done.stderr).count("is paused: continuing and stopping it") == 2
 
 
