@@ -291,6 +291,7 @@ class Run:
         if child:
             self._close_pidfd(child)
             del self.children[found]
+            self.orphans.groups[found] = child.owner
         if isinstance(child, Check):
             self.loop.call_at(None, child.expire)
             error = self.groups.finish_check(child)
@@ -333,7 +334,6 @@ class Run:
         if was_interrupted:
             # Ctrl-C is for the whole job, as a loop in a script
             signal_parent(self.foreground.pid, signal.SIGINT, group=self.foreground.group)
-        self.orphans.groups[rank_exit.pid] = child.owner
         if not (rank_exit.status == 0 or self.shutdown.error or self.shutdown.foreground_exited):
             requested = was_interrupted or rank_exit.status - 128 in child.signals
             self._handle_failure(rank_exit, requested=requested)

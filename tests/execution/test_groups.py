@@ -27,7 +27,8 @@ from tests.long import examples
 
 FIRST_PID = 1 << 30  # no process has it
 TICK_S = 0.0005  # between two polls
-DELAYS_S = (0, 0, TICK_S, 2 * TICK_S, 3 * TICK_S, 0.003, 0.01, 0.1, 1.0, 60.0, 60.0)
+DELAYS_S = (0, 0, TICK_S, 2 * TICK_S, 3 * TICK_S, 0.003, 0.01, 0.1, 1.0)
+LIVES_S = (*DELAYS_S, *[60.0] * 20)
 GRACE_S, SLACK_S = 0.5, 10 * TICK_S
 READY, NEVER = "", "never"
 
@@ -50,6 +51,7 @@ class Kernel:
         self.ready = set()  # groups
         self.run = None
         self.signals, self.signal_pipe = os.pipe()
+        self.control, self.to_control = os.pipe()  # what the user does
 
     def later(self, act, *args):
         self.at(self.time + self.chosen.choice(DELAYS_S), act, *args)
@@ -114,13 +116,18 @@ class Kernel:
         of_group = self.run.groups.ranks[command.group]
         if not command.ready and {*of_group} <= {*self.started}:
             self.ready.add(command.group)
-        self.later(self.exit, pid, self.chosen.choice((0, 3 << 8, signal.SIGSEGV)))
+        ends = self.time + self.chosen.choice(LIVES_S)
+        self.at(ends, self.exit, pid, self.chosen.choice((0, 3 << 8, signal.SIGSEGV)))
         return pid
 
     def fork_check(self, commands, *_):
         group = commands[0].group
         pid, answer = self.fork(), SimpleNamespace(text=NEVER)
         self.checks[pid] = (group, self.active_s)
+        when = self.time
+        for act in self.chosen.choice((b"", b"pc")):
+            when += self.chosen.choice(DELAYS_S)
+            self.at(when, os.write, self.to_control, bytes((act,)))
 
         def finish(text):
             if pid in self.pipes:
@@ -128,7 +135,7 @@ class Kernel:
                 self.ready |= {group} if text == READY else set()
                 self.exit(pid, 0)
 
-        if (text := self.chosen.choice((READY, READY, READY, "wrong", NEVER))) != NEVER:
+        if (text := self.chosen.choice((READY, READY, READY, "wrong", NEVER, NEVER))) != NEVER:
             self.later(finish, text)
         return pid, answer
 
@@ -198,13 +205,12 @@ def test_a_run_with_groups_always_ends(made, chosen):
         loop = Loop(kernel, lambda: kernel.time)
         run = kernel.run = Run(starts, options, foreground, Reporter(), loop, processes)
         loop.listen(kernel.signals, lambda: (os.read(kernel.signals, 99), run.reap_children()))
-        control, to_control = os.pipe()
         users = {b"p": lambda: run.set_paused(True), b"c": lambda: run.set_paused(False),
                  b"s": lambda: run.stop(signal.SIGTERM)}  # fmt: skip
-        loop.listen(control, lambda: [users[bytes((each,))]() for each in os.read(control, 99)])
-        for act in chosen.choice((b"", b"", b"pc", b"pc", b"s", b"pcs", b"ss")):
-            kernel.later(os.write, to_control, bytes((act,)))
-        kernel.at(kernel.time + 100, os.write, to_control, b"c")
+        loop.listen(kernel.control, lambda: [users[bytes((each,))]() for each in os.read(kernel.control, 99)])
+        for act in chosen.choice((b"", b"", b"pc", b"s", b"ss")):
+            kernel.later(os.write, kernel.to_control, bytes((act,)))
+        kernel.at(kernel.time + 100, os.write, kernel.to_control, b"c")
         run_loop(run)
         assert not (kernel.pipes.keys() - kernel.checks.keys()), "ranks are left"
         assert not run.has_unfinished

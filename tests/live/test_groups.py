@@ -327,6 +327,16 @@ def test_the_time_of_a_pause_does_not_count_for_a_check(scene):
     assert code == 0, messages
 
 
+@pytest.mark.parametrize("options", [[], ["--keep-descendants"]])
+def test_what_a_check_leaves_is_stopped_and_its_rank_may_start_again(scene, options):
+    server = "[ $OMPBIND_ATTEMPT = 1 ] && exit 1; touch $DIRECTORY/up; exec sleep 30"
+    check = f"exec:sh -c 'sleep 60 & test -e {scene.directory}/up'"
+    words = [*options, "--share", "--name", "a", "--on-failure", "restart", "--ready", check]
+    words += [*scene.command("sh", "-c", server), ":", "--name", "b", "--until", "b"]
+    code, messages, _ = scene.run(*words, *scene.command("true"))
+    assert (code, "attempt 2 starts in 1 s" in messages) == (0, True), messages
+
+
 def has_computed(pid):
     """Return whether a process has used 0.2 s of CPU time."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11]) > 20
