@@ -17,7 +17,7 @@ from ompbind.commands.rank_variables import SUPERVISOR_NAME
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.spawn import set_affinity
-from ompbind.procfs.parsers import Stat, find_descendants, status_value
+from ompbind.procfs.parsers import find_descendants, find_owners, status_value
 from ompbind.procfs.reader import list_threads, read_affinity, read_processes, read_stat, read_status
 from ompbind.record import Record
 
@@ -110,8 +110,9 @@ def rebind_processes(roots: Mapping[int, WantedCpus], *, dry_run: bool) -> tuple
     for _ in range(PASSES):  # one if nothing is changed, as with `dry_run`
         is_changed = False
         stats = read_processes()
-        for pid in (find_descendants(stats, roots) & stats.keys()) - {os.getpid()}:
-            known.setdefault(pid, (_find_wanted(pid, roots, stats), stats[pid].start_ticks))
+        for pid, wanted in find_owners(stats, roots).items():
+            if pid in stats and pid != os.getpid():
+                known.setdefault(pid, (wanted, stats[pid].start_ticks))
         for pid, (wanted, started) in known.items():
             same = pid in stats and stats[pid].start_ticks == started
             masks = _read_masks(pid) if same else {}
@@ -138,12 +139,6 @@ def rebind_processes(roots: Mapping[int, WantedCpus], *, dry_run: bool) -> tuple
 
 def _read_masks(pid: int) -> dict[int, CpuSet]:
     return {tid: mask for tid in list_threads(pid) if (mask := read_affinity(tid))}
-
-
-def _find_wanted(pid: int, roots: Mapping[int, WantedCpus], stats: Mapping[int, Stat]) -> WantedCpus:
-    while pid not in roots:
-        pid = stats[pid].parent
-    return roots[pid]
 
 
 def _set_mask(tid: int, cpus: CpuSet, failed: dict[int, str], attempt: int) -> None:

@@ -9,7 +9,6 @@
 - A name without a value is an error in options. In the words of a command it is text.
 - `{cpus:NAME}` are the CPUs of another group of the run; {group}, {group_rank} and {group_size} have a value
   in runs with groups only.
-
 """
 
 import re

@@ -250,7 +250,6 @@ def _make_default_service(names: Framework, source: FrameworkInput) -> ForeignSe
 
 
 def _make_memory_setting(name: str, text: str) -> ForeignSetting:
-
     number = _check_number(name, text, "GiB", "give the GiB of each rank, as in '40'")
     own, fields = f"{number} GiB of memory for each rank", {"memory_bytes": number << 30}
     meaning = own if number else "memory of a size that the server selects"

@@ -45,7 +45,6 @@ _TO_RETURN = getattr(os, "O_PATH", os.O_RDONLY)
 _RETRY_HINT = "the allowed CPUs have changed since they were read: run the command again"
 _REFUSED_HINT = "sched_setaffinity is refused here, as by a seccomp profile: allow it, or use --mask none"
 
-
 LIMIT_HINTS = {
     errno.EAGAIN: "no more processes are allowed: check 'ulimit -u' and the pids limit of the cgroup",
     errno.ENOMEM: "not enough memory for another process: start fewer ranks",

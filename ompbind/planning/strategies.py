@@ -167,9 +167,5 @@ def check_strategy(cores: Cores, name: str) -> None:
     level = STRATEGIES[name].level
     if level is None or cores.domains(level):
         return
-    usable = [
-        known
-        for known, strategy in STRATEGIES.items()
-        if strategy.level is None or cores.domains(strategy.level)
-    ]
+    usable = (known for known, it in STRATEGIES.items() if it.level is None or cores.domains(it.level))
     raise PlanError(f"this machine has no {level} domains", hint=f"use {', '.join(usable)}")

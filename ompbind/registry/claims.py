@@ -183,8 +183,7 @@ def _check_file(status: os.stat_result) -> None:
         "a file with several names": status.st_nlink != 1,
         "too long": status.st_size > TEXT_LIMIT,
     }
-    if any(reasons.values()):
-        why = next(why for why, is_so in reasons.items() if is_so)
+    if why := next((why for why, is_so in reasons.items() if is_so), ""):
         raise OSError(errno.EINVAL, f"{why}, of user {status.st_uid}")
 
 

@@ -41,6 +41,7 @@ from ompbind.planning.devices.locality import (
     render_reasons,
     select_devices,
 )
+from ompbind.planning.devices.visible import Devices
 from ompbind.planning.draft import Draft
 from ompbind.planning.memory import UNKNOWN_DISTANCE
 from ompbind.planning.placing import Cores, Rows
@@ -49,8 +50,6 @@ from ompbind.planning.request import Request
 from ompbind.planning.sized import RequestedCores
 from ompbind.planning.strategies import STRATEGIES
 from ompbind.record import Record
-
-Devices = tuple[Device, ...]
 
 
 def add_devices(draft: Draft) -> None:
