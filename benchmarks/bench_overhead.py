@@ -56,15 +56,14 @@ def make_default() -> CandidateStart:
     spec = RunSpec(argv=COMMAND, run_id=SETTINGS.run_id, base=dict(os.environ))
     plan = make_plan(read_machine(), Request(sharing=Sharing.SHARE), ())
     candidate = Candidate(name="default", kind=Kind.DEFAULT, ranks=1)
-    return CandidateStart(candidate=candidate, plan=plan, spec=spec, commands=make_commands(plan, spec))
+    return CandidateStart(candidate=candidate, plan=plan, commands=make_commands(plan, spec))
 
 
 def make_unbound() -> CandidateStart:
     """Return the candidate without ompbind."""
-    spec = RunSpec(argv=COMMAND, run_id=SETTINGS.run_id, base=dict(os.environ))
     candidate = Candidate(name="unbound", kind=Kind.UNBOUND, ranks=1)
-    commands = (RankCommand(rank=0, argv=COMMAND, env=spec.base, cpus=None),)
-    return CandidateStart(candidate=candidate, plan=None, spec=spec, commands=commands)
+    commands = (RankCommand(rank=0, argv=COMMAND, env=dict(os.environ), cpus=None),)
+    return CandidateStart(candidate=candidate, plan=None, commands=commands)
 
 
 def run_once(start: CandidateStart, number: int = 0) -> Run:

@@ -139,7 +139,7 @@ def _plan(
         threads=max(placement.threads for placement in plan.placements),
         digest=_make_digest(make_commands(plan, _rename(spec)), spec),
     )
-    return CandidateStart(candidate=candidate, plan=plan, spec=spec, commands=make_commands(plan, spec))
+    return CandidateStart(candidate=candidate, plan=plan, commands=make_commands(plan, spec))
 
 
 def _make_spec(parts: Sequence[Settings], run_id: str) -> RunSpec:
@@ -166,7 +166,7 @@ def _make_unbound_start(settings: BenchSettings, machine: Machine, sizes: Sequen
     digest = _make_digest(make_unbound_commands(sizes, _rename(spec), machine.allowed), spec)
     candidate = Candidate(name="unbound", kind=Kind.UNBOUND, ranks=sum(sizes), digest=digest)
     commands = make_unbound_commands(sizes, spec, machine.allowed)
-    return CandidateStart(candidate=candidate, plan=None, spec=spec, commands=commands)
+    return CandidateStart(candidate=candidate, plan=None, commands=commands)
 
 
 def _merge_equal(starts: Iterable[CandidateStart], *, several: bool) -> list[CandidateStart]:

@@ -28,7 +28,6 @@ import ompbind.execution.verification  # noqa: F401 - before the forks: else eac
 from ompbind.bench.conditions import make_conditions, read_counts
 from ompbind.bench.metrics import read_values, render_last_lines
 from ompbind.bench.records import Candidate, Metric, Run, Status, Verification
-from ompbind.commands.environment import RunSpec
 from ompbind.commands.rank_command import RankCommand
 from ompbind.errors import LaunchError, MeasurementError, OmpbindError
 from ompbind.execution.orphans import exit_with_parent, signal_process
@@ -156,7 +155,6 @@ class CandidateStart(Record):
 
     candidate: Candidate
     plan: Plan | None
-    spec: RunSpec
     commands: Sequence[RankCommand]
     groups: Mapping[str, RankGroup] = ONE_GROUP
     until: str = ""

@@ -8,7 +8,6 @@ from random import Random
 from ompbind.bench import records
 from ompbind.bench.records import Candidate, Kind, Metric, Rules, Status
 from ompbind.bench.run_candidate import CandidateStart
-from ompbind.commands.environment import RunSpec
 from ompbind.cpuset import count
 
 HARDWARE = records.Hardware(hostname="node1", processor="EPYC 9654", allowed="0-15", digest="0" * 64)
@@ -69,8 +68,7 @@ def make_run(start, number, round_number):
 
 
 def make_starts(session):
-    spec = RunSpec(run_id="fake", argv=session.command, base={})
-    return [CandidateStart(candidate=each, plan=None, spec=spec, commands=()) for each in session.candidates]
+    return [CandidateStart(candidate=each, plan=None, commands=()) for each in session.candidates]
 
 
 def find_next(session):
