@@ -90,10 +90,8 @@ def render_ps(infos: Sequence[RunInfo], now: float, screen: Screen = PIPE) -> st
     width, commands = screen.text_width, []
     for info in infos:
         words = mask_words(info.command or ("-",))
-        if (
-            len(words) > 1 and words[1].rpartition("/")[2] == "ompbind"
-        ):  # without its Python and its directory
-            words = ("ompbind", *words[2:])
+        if len(words) > 1 and words[1].rpartition("/")[2] == "ompbind":
+            words = ("ompbind", *words[2:])  # without its Python and its directory
         commands.append(clip(clean_line(" ".join(shlex.join(words).split())), _COMMAND_LIMIT))
     rows = [*render_rows([*columns, Column(title="command", cells=commands, grows=True)], width)]
     if any("\n" in row for row in rows):
@@ -137,9 +135,5 @@ def _make_record(info: RunInfo) -> dict[str, object]:
 
 
 VERB = Verb(
-    "ps",
-    ps,
-    summary="List live runs on this machine and their CPUs.",
-    page="sharing.md",
-    examples=EXAMPLES,
+    "ps", ps, summary="List live runs on this machine and their CPUs.", page="sharing.md", examples=EXAMPLES
 )

@@ -234,11 +234,7 @@ def find_executable(command: RankCommand) -> str:
 
 
 def spawn(
-    command: RankCommand,
-    path: str,
-    foreground: Foreground,
-    files: Sequence[int],
-    terminal: "Terminal | None",
+    command: RankCommand, path: str, foreground: Foreground, files: Sequence[int], terminal: "Terminal | None"
 ) -> int:
     """Spawn a rank in a process group of its own and return its pid; this process stays on the rank's CPUs.
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
-from ompbind.cpuset import EMPTY, CpuSet, count, named
+from ompbind.cpuset import CpuSet, count, named
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.model import Domain, Level, Machine, Node
 from ompbind.masks.mask import SELECTABLE
@@ -115,7 +115,7 @@ def render_device_lines(devices: Iterable[Device], around: CpuSet) -> Iterator[s
             yield ", ".join([f"{render_numbers(shown)} at {text}", *states, *_render_state(group[0])])
 
 
-def render_device_names(devices: Iterable[Device], around: CpuSet = EMPTY) -> Iterator[str]:
+def render_device_names(devices: Iterable[Device]) -> Iterator[str]:
     """Yield the names of devices, a text for each kind: "gpu:0-3", "display:0 (not for ranks)"."""
     for group in _group(devices, lambda device: (device.kind, device.excluded, bool(device.cpus))):
         states = [] if group[0].cpus else [f"near: {_UNKNOWN}"]

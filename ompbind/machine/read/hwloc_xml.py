@@ -162,9 +162,7 @@ def _make_machine(tree: Element, source: str) -> Machine:
     return machine.replace(kinds=make_kinds(machine, list(_read_traits(tree, machine))))
 
 
-def _read_parts(
-    objects: Sequence[Element],
-) -> tuple[dict[Level, Partition], dict[tuple[Level, int], int]]:
+def _read_parts(objects: Sequence[Element]) -> tuple[dict[Level, Partition], dict[tuple[Level, int], int]]:
     """Return the domains of each level, (OS number, CPUs) of its objects, and sizes by level and each CPU."""
     parts: dict[Level, Partition] = {}
     sizes: dict[tuple[Level, int], int] = {}
