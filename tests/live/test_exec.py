@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.command_lines import call
 from tests.launchers.environments import FLUX, OPEN_MPI_5, make_env
 from tests.live.conftest import OMPBIND, allowed_list, one_line, required, state_of, two_cpus, wait_until
 from tests.tables import rows
@@ -81,10 +82,10 @@ def test_the_command_replaces_ompbind_and_without_a_launcher_it_is_one_rank(star
     none  |  | --rank 1 --size 2 --local-rank 0 --local-size 3 | --local-size 3 and --size 2 contradict
     none  |  | --local-rank 0 --local-size 2 -n 3 | -n 3: the caller has started 2 ranks on this machine
     """))  # fmt: skip
-def test_a_rank_that_cannot_be_identified_does_not_start(ompbind, launcher, changes, options, message):
+def test_a_rank_that_cannot_be_identified_does_not_start(launcher, changes, options, message):
     inherited = {"none": {}, "slurm": SLURM, "mpi": OPEN_MPI, "flux": FLUX}[launcher]
     env = inherited | dict(change.split("=") for change in changes.split())
-    done = ompbind("exec", *options.split(), "--", "echo", "started", env=env)
+    done = call("exec", *options.split(), "--", "echo", "started", **env)
     assert (done.returncode, done.stdout) == (125, "")
     assert message in one_line(done.stderr)
 

@@ -170,20 +170,6 @@ def test_daemons_belong_to_their_rank(ompbind, tmp_path, parts, ranks, daemon):
     assert f"may run on CPU {first}, the rank has CPU {second}" in one_line(done.stderr)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make namespaces")
-def test_an_attempt_that_proc_did_not_show_is_no_proof(ompbind, tmp_path, parts):
-    before = ("unshare", "--pid", "--fork", "--kill-child")
-    if subprocess.run([required("unshare"), *before[1:], "true"], capture_output=True).returncode:
-        pytest.skip("needs namespaces, which takes root or user namespaces")
-    options = ("--verify=strict", "--report", str(tmp_path / "run.json"), "-n", "2", "-m", parts)
-    script = "test $OMPBIND_ATTEMPT = 2 || { sleep 0.6; exit 1; }"
-    done = ompbind("run", *options, "--on-failure=restart:1", "--", "sh", "-c", script, before=before)
-    assert done.returncode == 125
-    assert "not seen: /proc does not show the threads of ranks 0-1" in one_line(done.stderr)
-    ranks = json.loads((tmp_path / "run.json").read_text())["verified"]["ranks"]
-    assert [rank["level"] for rank in ranks] == [None, None]
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can hide processes")
 @pytest.mark.parametrize("script", ["exec {}", "sleep 0.4; exec {}"])
 def test_ranks_that_become_another_user_are_not_seen_with_hidepid(ompbind, public, public_ompbind, script):
