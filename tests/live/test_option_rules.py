@@ -247,11 +247,3 @@ def test_messages(line, text, tmp_path, monkeypatch):
     code = 0 if "dry" in line else 125
     assert (done.returncode, text in said, bool(said)) == (code, True, bool(text)), said
     assert os.listdir() == []
-
-
-def test_a_run_says_that_other_runs_do_not_see_it(ompbind):
-    read, write = "cannot read live runs in /no/such: No such", "its CPUs: cannot open /no/such: No such"
-    for words, text in (([], read), (["--share"], write), (["-q"], "")):
-        done = ompbind("run", *words, "--", "true", env={"OMPBIND_RUNTIME_DIR": "/no/such"})
-        said = " ".join(done.stderr.split())
-        assert (done.returncode, text in said, bool(said)) == (0, True, bool(text)), said

@@ -1,4 +1,4 @@
-"""Writers to real pipes, sockets, terminals, files and full devices: nothing blocks, nothing is lost."""
+"""Writers to real pipes, sockets, terminals and files: nothing blocks, nothing is lost."""
 
 import os
 import socket
@@ -63,16 +63,3 @@ def test_regular_files_are_written_at_the_shared_offset(files, tmp_path):
     assert output.flush()
     os.write(writer, b"after")
     assert (tmp_path / "file").read_bytes() == b"before " + b"".join(lines) + b"after"
-
-
-def test_a_full_device_is_reported_and_a_closed_reader_is_not_an_error(files):
-    reader, writer = os.pipe()
-    os.close(reader)
-    text = "cannot write to standard output: No space left on device"
-    for number, error in ((writer, ""), (os.open("/dev/full", os.O_WRONLY), text)):
-        output = open_writer(*files(number), "standard output")
-        files(output.fd)
-        for data in (b"x", b"y"):
-            output.put((data,))
-            assert output.flush()
-            assert (output.broken, output.error_text, output.pending_bytes) == (True, error, 0)
