@@ -14,8 +14,6 @@ from statistics import median
 from textwrap import indent
 from typing import TypeAlias
 
-import click
-
 from ompbind import __version__
 from ompbind.bench.compare_sessions import compare_sessions, render_failure, render_sessions
 from ompbind.bench.conditions import read_hardware
@@ -100,9 +98,8 @@ number after a signal.
 """
 
 
-def make_bench_settings(ctx: click.Context) -> BenchSettings:
+def make_bench_settings(ctx: VerbContext) -> BenchSettings:
     """Return the settings of a command line."""
-    assert isinstance(ctx, VerbContext)
     words = ctx.command_words or ctx.params["words"]
     options = list(ctx.typed[: len(ctx.typed) - len(words)])
     if options[-1:] == ["--"]:
@@ -114,6 +111,7 @@ def make_bench_settings(ctx: click.Context) -> BenchSettings:
             at = other.index("--")
             command += [":", *other[:at], *its_options, *other[at:]]
         again = VERB.make_context("bench", [*options, *more[0], "--", *command], parent=ctx.parent)
+        assert isinstance(again, VerbContext)
         return make_bench_settings(again)
 
     planning = make_planning_settings(ctx)
@@ -135,17 +133,14 @@ def make_bench_settings(ctx: click.Context) -> BenchSettings:
     )
 
 
-def bench(ctx: click.Context) -> int:
+def bench(ctx: VerbContext) -> int:
     """Run a command under several placements in turn, and show which is best, with confidence intervals."""
     settings = make_bench_settings(ctx)
     planning = settings.planning
     if settings.show:
         _check_show(planning)
         return run_show(settings)
-    if planning.topology != LIVE and not settings.dry_run:
-        raise RequestError(
-            "--topology: candidates can only run on this machine", hint="add --dry-run, or omit --topology"
-        )
+    planning.check_topology("candidates")
     settings = settings.replace(planning=planning.replace(run_id=choose_run_id(planning.run_id)))
     machine = read_planning_machine(*settings.parts)
     starts, refusals = make_starts(settings, machine, _make_plan)

@@ -16,7 +16,6 @@ from ompbind.errors import OmpbindError, RequestError
 from ompbind.execution.spawn import exec_command, set_affinity
 from ompbind.launchers.find import find_daemon, find_launcher, read_ancestors, render_launcher_names
 from ompbind.launchers.launchers import LAUNCHERS, SLURM
-from ompbind.machine.read.linux import LIVE
 from ompbind.machine.read.root import DirectoryRoot
 from ompbind.planning.plan import Plan
 from ompbind.registry.registry import make_own_run
@@ -60,9 +59,7 @@ def exec_rank(ctx: VerbContext) -> int:
             hint = f" ({error.hint})" if isinstance(error, OmpbindError) and error.hint else ""
             print_message(f"warning: this task is not bound: {error}{hint}")
         return 0
-    if settings.topology != LIVE and not settings.dry_run:
-        hint = "add --dry-run, or omit --topology"
-        raise RequestError("--topology: a rank can only run on this machine", hint=hint)
+    settings.check_topology("a rank")
     rank = find_rank(settings)
     identity, machine, request, spec = prepare_rank(settings, rank, f"exec-{os.getpid()}")
     if settings.dry_run:

@@ -11,7 +11,7 @@ from ompbind.cli.settings import Settings, make_planning_settings, make_requests
 from ompbind.cli.verb import Verb
 from ompbind.commands.environment import RunSpec
 from ompbind.commands.rank_command import make_commands
-from ompbind.errors import LaunchError, OmpbindError, RequestError
+from ompbind.errors import LaunchError, OmpbindError
 from ompbind.execution.outcome import Outcome, exit_code, find_error, was_interrupted
 from ompbind.execution.process_pair import become_supervisor
 from ompbind.execution.run_options import Reporter, RunOptions
@@ -21,7 +21,6 @@ from ompbind.execution.supervisor import supervise
 from ompbind.inspection.verdict import NO_RANK, VerificationResult, make_unseen
 from ompbind.launchers.allocation import read_job_nodes
 from ompbind.launchers.launchers import may_have_launcher
-from ompbind.machine.read.linux import LIVE
 from ompbind.machine.read.root import DirectoryRoot
 from ompbind.planning.plan import Plan
 from ompbind.registry.registry import Registry, make_own_run
@@ -96,9 +95,7 @@ def _plan_and_supervise(settings: Settings) -> Outcome | None:
     `become_supervisor` forks: only the supervisor goes on, while the foreground process waits for it.
     """
     spec = make_spec_of_run(settings.parts, settings.run_id or "")
-    if settings.topology != LIVE and not settings.dry_run:
-        hint = "add --dry-run, or omit --topology"
-        raise RequestError("--topology: ranks can only run on this machine", hint=hint)
+    settings.check_topology("ranks")
     machine = register.read_planning_machine(*settings.parts)
     request = make_requests(settings.parts, spec, machine)
     settings = run_settings.fill_paths(settings, spec.run_id)

@@ -100,6 +100,12 @@ class Settings(Record):
         """The settings of each group; of a run without groups, its own."""
         return self.groups or (self,)
 
+    def check_topology(self, what: str) -> None:
+        """Raise RequestError if `what` would run although --topology describes another machine."""
+        if self.topology != LIVE and not self.dry_run:
+            hint = "add --dry-run, or omit --topology"
+            raise RequestError(f"--topology: {what} can only run on this machine", hint=hint)
+
 
 def make_settings(kind: type[AnyRecord], values: Mapping[str, Any], **others: Any) -> AnyRecord:
     """Return a record: each field has the value of the option of its name, or the value in `others`."""
