@@ -12,11 +12,8 @@ from collections.abc import Callable
 
 from ompbind.errors import LaunchError
 
-LONGEST_SLEEP_S = 86400.0
-"""Seconds that a call of epoll waits at most, as its argument is limited."""
-
-NOW = 0.0
-"""A deadline that is over."""
+LONGEST_SLEEP_S = 86400.0  # seconds that a call of epoll waits at most, as its argument is limited
+NOW = 0.0  # a deadline that is over
 
 
 class Loop:

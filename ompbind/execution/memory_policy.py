@@ -26,8 +26,7 @@ _NODES = "/sys/devices/system/node"
 _WEIGHTS = "/sys/kernel/mm/mempolicy/weighted_interleave"
 _CONTAINER_HINT = "containers allow it with --cap-add SYS_NICE, or a seccomp profile that has set_mempolicy"
 
-_DEFAULT = 0
-"""The mode of a thread without a policy (MPOL_DEFAULT)."""
+_DEFAULT = 0  # the mode of a thread without a policy (MPOL_DEFAULT)
 
 _MAXNODE = MAX_NODES + 1
 """The size of every mask in bits, plus one: the kernel subtracts one from the `maxnode` argument."""

@@ -55,8 +55,7 @@ _UNKILLABLE_AFTER_S = 2.0  # after SIGKILL: freeing the memory of a process take
 _SEARCH_S = 0.05  # to search for processes that fork and exit faster than /proc can be read
 _EXEC_WAIT_S = 0.02  # for the environment of a process, which is empty for a moment during `execve`
 
-Owner = tuple[int, int]
-"""A rank and its attempt, counted from 1: to which of its starts a process belongs."""
+Owner = tuple[int, int]  # a rank and its attempt, counted from 1: to which of its starts a process belongs
 
 _UNATTRIBUTED: Owner = (-1, 0)  # stands for the owner of processes that cannot be attributed to a rank
 

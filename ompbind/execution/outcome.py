@@ -14,8 +14,7 @@ from ompbind.inspection.verdict import VerificationResult
 from ompbind.machine.read.linux_cgroup import Throttling
 from ompbind.record import Record
 
-KIB = 1024
-"""Bytes per unit of `ru_maxrss` on Linux."""
+KIB = 1024  # bytes per unit of `ru_maxrss` on Linux
 
 
 class Usage(Record):
@@ -106,8 +105,7 @@ class Outcome(Record):
     until: frozenset[int] | None = None
 
 
-TIMED_OUT = 124
-"""The exit code of a run that took longer than --timeout."""
+TIMED_OUT = 124  # the exit code of a run that took longer than --timeout
 
 
 def find_decisive(outcome: Outcome) -> list[RankExit]:

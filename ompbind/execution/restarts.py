@@ -35,8 +35,7 @@ def find_refusal(policy: RestartPolicy, rank_exit: RankExit, *, requested: bool 
     return ""
 
 
-ATTEMPTS_KEPT = 100
-"""Earlier attempts of each rank that are kept for the report, the last ones."""
+ATTEMPTS_KEPT = 100  # earlier attempts of each rank that are kept for the report, the last ones
 
 
 class Restarts:

@@ -46,8 +46,7 @@ class RankGroup(Record):
     ready_timeout_s: float = 600.0
 
 
-ONE_GROUP: Mapping[str, RankGroup] = MappingProxyType({"": RankGroup()})
-"""The groups of a run without groups."""
+ONE_GROUP: Mapping[str, RankGroup] = MappingProxyType({"": RankGroup()})  # the groups of a run without groups
 
 
 class RunOptions(Record):

@@ -47,8 +47,7 @@ FIRST_S = 0.1
 STABLE_S, FEW_STABLE_S = 2.0, 10.0
 """Seconds without a change after which threads are stable; while a rank has fewer threads than planned."""
 
-LONGEST_S = 60.0
-"""Seconds after which the start is complete even if threads are not stable."""
+LONGEST_S = 60.0  # seconds after which the start is complete even if threads are not stable
 
 LONGEST_STEP_S = 30.0  # that doubling leads to
 SHORT_STEP_S = 0.5

@@ -22,8 +22,7 @@ _LEAST_LIMIT = 16 << 10  # the lowest limit of a line, with any number of ranks
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 """Colours of prefixes, by rank modulo their number; red is reserved for errors."""
 
-LAST_LINES_LIMIT = 10
-"""Lines that `decode_last_lines` returns at most."""
+LAST_LINES_LIMIT = 10  # lines that `decode_last_lines` returns at most
 
 
 def divide(total: int, streams: int, least: int, most: int) -> int:

@@ -37,8 +37,7 @@ _ALL_PIPES_BYTES = 16 << 20
 
 _DEFAULT_PIPE_BYTES = 64 << 10  # capacity of a new pipe
 
-LINES, COLUMNS = 24, 80
-"""The size of pseudo-terminals if ompbind itself has no terminal."""
+LINES, COLUMNS = 24, 80  # the size of pseudo-terminals if ompbind itself has no terminal
 
 
 def open_pipe(size: int) -> tuple[int, int]:
