@@ -92,7 +92,7 @@ def finish_verification(run: Run) -> VerificationResult:
         early = [rank for rank, seen in sampler.ranks.items() if not seen.was_complete]
         verified = sampler.findings.confirm(_make_verified(run, sampler), at_once=early)
     if verified.errors:
-        _report(run, sampler, verified)
+        _report(run, sampler, verified, ended=True)
     last, run_s = sampler.findings.unconfirmed, time.monotonic() - sampler.began_at
     failed = next((rank_exit for rank_exit in run.exits if rank_exit.failed), None)
     failure = f"{NO_RANK}: {run.shutdown.error.message}" if run.shutdown.error else NO_RANK
@@ -113,9 +113,9 @@ def finish_verification(run: Run) -> VerificationResult:
     )
 
 
-def _report(run: Run, sampler: AffinitySampler, verified: VerificationResult) -> None:
+def _report(run: Run, sampler: AffinitySampler, verified: VerificationResult, *, ended: bool = False) -> None:
     """Report the result if it differs from the last one."""
-    if sampler.findings.should_report(verified) and run.can_report:
+    if sampler.findings.should_report(verified, ended=ended) and run.can_report:
         run.output.write(run.reporter.verified(verified))
 
 

@@ -38,16 +38,16 @@ class Findings:
         self.unconfirmed = tuple((key[0], issue) for key, issue in found if key not in kept)
         return select_issues(verified, lambda rank, issue: (rank, issue.code, issue.severity) in kept)
 
-    def should_report(self, verified: VerificationResult) -> bool:
+    def should_report(self, verified: VerificationResult, *, ended: bool = False) -> bool:
         """Return whether a result differs from the last one reported, and remember it as reported.
 
-        It differs if an error has come or gone, if any issue is new, or if ranks are no longer visible.
-        Oversubscription is reported once.
+        It differs if an error has come or gone, if any issue is new, or if ranks are no longer visible; of a
+        run that has `ended`, if any issue is new. Oversubscription is reported once.
         """
         issues = {key for key, _ in _list_issues(verified)}
         errors = frozenset((rank, code) for rank, code in verified.errors if code != _LOAD)
         errors |= {(rank, Unseen.HIDDEN) for rank in verified.find(Unseen.HIDDEN)}
-        differs = errors != self._reported_errors or not issues <= self._reported
+        differs = (errors != self._reported_errors and not ended) or not issues <= self._reported
         self._reported_errors = errors
         self._reported |= issues
         for checked in verified.ranks:

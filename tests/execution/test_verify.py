@@ -72,6 +72,8 @@ def test_a_result_is_reported_when_an_error_comes_or_goes():
         (result(), False), (noted, False), (new, True),
     ]  # fmt: skip
     assert [findings.should_report(verified) for verified, _ in series] == [wanted for _, wanted in series]
+    assert not findings.should_report(both, ended=True), "at the end these errors are no news"
+    assert findings.should_report(result("outside", "stacked"), ended=True)
 
 
 def test_the_result_of_the_run_has_errors_that_are_over():
