@@ -274,7 +274,7 @@ def allowed_codes(plan: Plan, states: set[str]) -> set[int]:
     codes |= {-number for number in numbers if plan.is_early or number in (signal.SIGINT, signal.SIGKILL)}
     codes |= {1} if plan.is_early and "SIGINT" in names else set()  # Python itself was starting
     codes |= {124} if "--timeout" in plan.options else set()
-    codes |= {125} if plan.is_killed else set()
+    codes |= {125} if plan.is_killed or (numbers and any(each.ready for each in plan.groups)) else set()
     codes |= {128 + signal.SIGPIPE} if "close" in names else set()
     if "--verify=strict" in plan.options and states != {"ok"}:
         codes = (codes - ({0} if "ok" not in states else set())) | {125}
