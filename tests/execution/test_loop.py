@@ -34,14 +34,21 @@ def test_a_deadline_that_another_one_cancels_in_the_same_turn_is_not_called():
     assert called == []
 
 
-def test_descriptors_come_before_deadlines_and_may_be_ignored_and_listened_to_again():
-    loop, called, pipe = Loop(), [], os.pipe()
-    loop.listen(pipe[0], lambda: (called.append(os.read(pipe[0], 9)), loop.call_at(NOW, deadline)))
+def test_descriptors_come_before_deadlines_and_one_that_is_ignored_meanwhile_is_left_out():
+    loop, called, pipes = Loop(), [], [os.pipe(), os.pipe()]
     deadline = partial(called.append, "deadline")
-    os.write(pipe[1], b"first")
+
+    def handle(own, other):
+        called.append(own)
+        loop.ignore(other)
+        loop.call_at(NOW, deadline)
+
+    for (own, writer), (other, _) in (pipes, pipes[::-1]):
+        loop.listen(own, partial(handle, own, other))
+        os.write(writer, b"x")
     loop.turn()
-    assert called == [b"first", "deadline"]
-    loop.ignore(pipe[0])
-    loop.listen(pipe[0], called.clear)
-    for number in pipe:
+    assert (len(called), called[1]) == (2, "deadline")
+    (ignored,) = {pipe[0] for pipe in pipes} - {called[0]}
+    loop.listen(ignored, deadline)  # an error if it is still known
+    for number in (*pipes[0], *pipes[1]):
         os.close(number)
