@@ -67,28 +67,3 @@ def test_ranks_that_a_launcher_has_bound_share_the_quota(ompbind, quota, local_r
     assert read_report(done)["OMPBIND_NUM_THREADS"] == "1"
     is_warned = "which is too little for 2 ranks" in one_line(done.stderr)
     assert is_warned == (local_rank == 0)
-
-
-@pytest.mark.long
-def test_more_busy_threads_than_the_quota_has_cpus_stop_a_strict_run(ompbind, quota):
-    """Also if there are as many CPUs as threads."""
-    both = ",".join(map(str, two_cpus()))
-    code = "import os\nos.fork()\nwhile True: pass"
-    options = ("--verify=strict", "-m", both, "--timeout", "50")
-    done = ompbind("run", *options, "--", sys.executable, "-c", code, before=quota(1), timeout=90)
-    assert done.returncode == 125, done.stderr
-    assert "the CPU quota gives the time of 1) in" in one_line(done.stderr)
-
-
-@pytest.mark.long
-def test_busy_ranks_with_more_cpus_than_the_quota_has_are_a_warning(ompbind, quota):
-    """Each has a CPU of its own."""
-    mask = "|".join(map(str, two_cpus()))
-    options = ("-n", "2", "--verify=strict", "-m", mask, "--timeout", "40")
-    done = ompbind(
-        "run", *options, "--", sys.executable, "-c", "while True: pass", before=quota(1), timeout=90
-    )
-    assert done.returncode == 124, done.stderr
-    text = "warning: ranks 0-1: on average 2.0 threads were runnable on CPUs"
-    assert text in one_line(done.stderr)
-    assert "(the CPU quota gives the time of 1)" in one_line(done.stderr)

@@ -416,14 +416,17 @@ def test_a_cpuset_that_changes_is_named(cgroup, both, start, ompbind):
 
 
 @pytest.mark.long
-def test_more_busy_processes_than_cpus_stop_a_strict_run(ompbind):
-    verify = ("-m", str(two_cpus()[0]), "--verify=strict", "--grace", "1")
-    code = "import os\nfor _ in range(3): os.fork()\nwhile True: pass"
-    done = ompbind("run", *verify, "--", *PYTHON, code, timeout=90)
+@pytest.mark.parametrize("limits", [False, True])
+def test_more_busy_processes_than_cpus_stop_a_strict_run(ompbind, quota, both, limits):
+    mask, forks, before = (both, 1, quota(1)) if limits else (both.partition(",")[0], 3, ())
+    options = ("-m", mask, "--verify=strict", "--grace", "1", "--timeout", "50")
+    code = f"import os, time\nfor _ in range({forks}): os.fork()\nend_s = time.monotonic() + %d\n"
+    code += "while time.monotonic() < end_s: pass"
+    done = ompbind("run", *options, "--", *PYTHON, code % 60, before=before, timeout=90)
     assert done.returncode == 125, done.stderr
     assert "threads were runnable on CPU" in one_line(done.stderr)
-    code = f"import time\nend_s = time.monotonic() + 6\n{code.replace('True', 'time.monotonic() < end_s')}"
-    done = ompbind("run", *verify, "--", *PYTHON, code, timeout=90)
+    assert ("the CPU quota gives the time of 1) in" in one_line(done.stderr)) == limits
+    done = ompbind("run", *options, "--", *PYTHON, code % 6, before=before, timeout=90)
     assert done.returncode == 0, "less than 10 seconds are a warning"
     assert "warning: rank 0: on average" in one_line(done.stderr)
 
@@ -457,12 +460,14 @@ def test_processes_outside_of_the_run_do_not_stop_it(start, ompbind):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("where", ["shared", "none"])
-def test_busy_ranks_that_share_cpus_on_purpose_are_a_warning(start, ompbind, where):
+@pytest.mark.parametrize(("number", "options", "limits"), [
+    (3, "-m {0} -t 1", False), (len(os.sched_getaffinity(0)) + 1, "-m none", False), (2, "-m {0}|{1}", True),
+])  # fmt: skip
+def test_busy_ranks_that_share_cpus_on_purpose_are_a_warning(start, ompbind, quota, number, options, limits):
     """Each rank alone has no more threads than CPUs."""
-    mask, number = ("none", len(os.sched_getaffinity(0)) + 1) if where == "none" else (str(two_cpus()[0]), 3)
-    options = ("-n", str(number), "--share", "-m", mask, "-t", "1")[: -2 if where == "none" else None]
-    run = start("run", "--verify=strict", *options, "--timeout", "45", "--", *BUSY, up=number)
+    words = ("run", "--verify=strict", "--share", "-n", str(number), "--timeout", "45")
+    before, more = quota(1) if limits else (), options.format(*two_cpus()).split()
+    run = start(*words, *more, "--", *BUSY, before=before, up=number)
     ranks = f"ranks 0-{number - 1}"
     inspected = ompbind("inspect", "--all", timeout=60)
     run.wait(60)
@@ -471,3 +476,4 @@ def test_busy_ranks_that_share_cpus_on_purpose_are_a_warning(start, ompbind, whe
     assert f"warning: {ranks}: on average {number}.0 threads were runnable" in text
     assert f"warning: {ranks} of run" in one_line(inspected.stdout)
     assert "the processes are python" in text
+    assert ("(the CPU quota gives the time of 1)" in text) == limits
