@@ -222,7 +222,7 @@ def need_ascii_path():
 
 
 SANDBOX = str(Path(__file__).with_name("sandboxed.py"))
-"""A program that runs a command under a seccomp filter: `SANDBOX ERRNO NUMBER[=MODE] -- COMMAND…`."""
+"""A program that runs a command under seccomp filters: `SANDBOX ERRNO NUMBER[=MODE]… -- COMMAND…`."""
 
 
 def two_cpus():

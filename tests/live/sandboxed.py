@@ -1,6 +1,6 @@
-"""Run a command under a seccomp filter that makes a system call fail, as in containers.
+"""Run a command under seccomp filters that make system calls fail, as in containers.
 
-`python sandboxed.py ERRNO NUMBER[=MODE] -- COMMAND…`: with MODE only calls with this first argument fail.
+`python sandboxed.py ERRNO NUMBER[=MODE]… -- COMMAND…`: with MODE only calls with this first argument fail.
 With "kill" in place of ERRNO the call kills its process.
 """
 
@@ -24,14 +24,16 @@ def make_filter(answer, number, mode):
 
 
 if __name__ == "__main__":
-    error, call, _, *command = sys.argv[1:]
-    number, _, mode = call.partition("=")
+    error, *words = sys.argv[1:]
+    calls, command = words[: words.index("--")], words[words.index("--") + 1 :]
     answer = KILL if error == "kill" else ERROR | int(error)
-    program = make_filter(answer, int(number), int(mode) if mode else None)
-    buffer = ctypes.create_string_buffer(program, len(program))
-    header = struct.pack("HP", len(program) // 8, ctypes.addressof(buffer))
     libc, word = ctypes.CDLL(None, use_errno=True), ctypes.c_ulong
-    for arguments in ((PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), (PR_SET_SECCOMP, FILTER, header, 0, 0)):
-        if libc.prctl(*(value if isinstance(value, bytes) else word(value) for value in arguments)):
-            sys.exit(f"cannot install a seccomp filter: {os.strerror(ctypes.get_errno())}")
+    for call in calls:
+        number, _, mode = call.partition("=")
+        program = make_filter(answer, int(number), int(mode) if mode else None)
+        buffer = ctypes.create_string_buffer(program, len(program))
+        header = struct.pack("HP", len(program) // 8, ctypes.addressof(buffer))
+        for arguments in ((PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), (PR_SET_SECCOMP, FILTER, header, 0, 0)):
+            if libc.prctl(*(value if isinstance(value, bytes) else word(value) for value in arguments)):
+                sys.exit(f"cannot install a seccomp filter: {os.strerror(ctypes.get_errno())}")
     os.execvp(command[0], command)

@@ -192,19 +192,3 @@ def test_where_binding_is_refused_the_hint_says_what_works(ompbind, verb):
         options = ("-n", "2", "--share", "-s", "all") if verb == "run" and mask == "all" else ()
         done = ompbind(verb, "-m", mask, *options, "--", "sh", "-c", "echo started", before=NO_BINDING)
         assert (done.returncode, done.stderr, {*done.stdout.split()}) == (0, "", {"started"})
-
-
-LOCK = {"x86_64": "73"}.get(os.uname().machine, "32")
-"""The number of flock."""
-
-
-@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP], ids=["ENOLCK", "EOPNOTSUPP"])
-def test_a_file_system_without_locks_for_claims_is_named(ompbind, claims, number):
-    before = (sys.executable, SANDBOX, str(number), LOCK, "--")
-    done = ompbind("run", "--", "echo", "up", before=before)
-    assert (done.returncode, done.stdout) == (0, "up\n")
-    assert f"cannot register this run in {claims}: {os.strerror(number)}" in " ".join(done.stderr.split())
-    done = ompbind("run", "--exclusive", "--", "echo", "up", before=before)
-    assert (done.returncode, done.stdout) == (125, "")
-    assert "--exclusive is not possible" in done.stderr
-    assert os.listdir(claims) == []
