@@ -5,7 +5,6 @@ As torchrun does, ompbind lets the kernel choose a free port, which rank 0 binds
 
 import os
 import socket
-from collections.abc import Mapping
 from contextlib import ExitStack
 
 from ompbind.commands.environment import RunSpec
@@ -56,8 +55,3 @@ def find_replaced_variables(before: RunSpec, after: RunSpec) -> tuple[tuple[str,
         for name, value in sorted(before.base.items())
         if name in new and name not in from_user and new[name] != value
     )
-
-
-def render_address(variables: Mapping[str, str]) -> str:
-    """Return the address and the port in the variables of a run."""
-    return f"{variables['MASTER_ADDR']}, port {variables['MASTER_PORT']}"

@@ -31,11 +31,9 @@ def show_run(plan: Plan, spec: RunSpec, settings: Settings, *, err: bool = False
     for part, own in list_parts(plan, shown):
         of_part = [command for command in commands if command.group == part.request.group]
         text += f"\n{render_commands(of_part, find_filled_variables(own), screen.text_width)}"
-    if settings.rendezvous:
-        from ompbind.cli.rendezvous import render_address  # noqa: PLC0415 - door: --rendezvous
-
-        for own in spec.parts:
-            text += f"\nrendezvous: {render_address(dict(own.added_variables))}"
+    for own in spec.parts if settings.rendezvous else ():
+        variables = dict(own.added_variables)
+        text += f"\nrendezvous: {variables['MASTER_ADDR']}, port {variables['MASTER_PORT']}"
     (write_stderr if err else write_stdout)(text)
     if not settings.quiet:
         print_changed_variables(plan, spec)

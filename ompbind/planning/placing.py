@@ -79,11 +79,6 @@ class Cores(Record):
         position = {row: index for index, row in enumerate(self.rows)}
         return sorted(shares, key=lambda share: [position[row] for row in share])
 
-    @property
-    def is_hybrid(self) -> bool:
-        """Whether the cores are of several kinds."""
-        return len(set(self.numbers(KIND))) > 1
-
 
 def find_boundaries(numbers: Sequence[int | None]) -> list[int]:
     """Return the positions where another domain begins, for the numbers of the domains of all cores."""
@@ -193,10 +188,10 @@ def _divide_in_order(cores: Cores, ranks: int) -> list[Rows]:
 def place_equal(cores: Cores, ranks: int, size: int, *, apart: bool) -> list[Rows]:
     """Return `size` cores for every rank, packed from the start, or with `apart` as far apart as possible."""
     total = len(cores.rows)
-    costs = measure_costs(cores, size, only_avoidable=cores.is_hybrid)
     levels = [level for level in cores.table.levels if level is not Level.CORE]
     boundaries = [find_boundaries(cores.numbers(level)) for level in levels]
     kinds = find_boundaries(cores.numbers(KIND))
+    costs = measure_costs(cores, size, only_avoidable=bool(kinds))
     aligned = {start % size for starts in ([0, total], kinds, *boundaries) for start in starts}
     firsts = [first for first in range(total - size + 1) if first % size in aligned]
     if not apart:
