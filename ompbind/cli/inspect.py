@@ -11,10 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from textwrap import indent
 
-import click
-
 from ompbind.cli.console import print_message, read_screen, write_stdout
-from ompbind.cli.option import Option
+from ompbind.cli.option import Option, VerbContext
 from ompbind.cli.ps import NONE_LIVE
 from ompbind.cli.verb import Verb, make_format_option
 from ompbind.commands.rank_variables import OMPBIND_GROUP, OMPBIND_GROUP_RANK, OMPBIND_RANK_DEVICES
@@ -71,7 +69,7 @@ OPTIONS = (
 )  # fmt: skip
 
 
-def inspect(ctx: click.Context) -> int:
+def inspect(ctx: VerbContext) -> int:
     """Show the affinity mask and last CPU of each thread of running processes, and the issues found.
 
     A process is shown with all its descendants, a run with all its ranks. Ranks are compared with their

@@ -6,9 +6,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-import click
-
 from ompbind.cli.console import print_message, read_message_width, write_stderr, write_stdout
+from ompbind.cli.option import VerbContext
 from ompbind.cli.verb import Verb
 from ompbind.commands.rank_variables import SUPERVISOR_NAME
 from ompbind.errors import InspectError
@@ -33,7 +32,7 @@ _START_S = 0.5  # until a run that has just started has a supervisor that other 
 _POLL_S = 0.02  # between two looks at the processes of runs: a pidfd is not possible in each container
 
 
-def stop(ctx: click.Context) -> int:
+def stop(ctx: VerbContext) -> int:
     """Stop live runs: send SIGTERM to the supervisor of each, and wait until all processes have exited.
 
     Ranks get SIGTERM, and SIGKILL after the --grace of their run. A run that Ctrl-Z has paused is continued

@@ -146,11 +146,6 @@ class Run:
         return bool(is_running or self.waiting or self.restarts.waiting or self.groups.pending)
 
     @property
-    def has_failed_rank(self) -> bool:
-        """Return whether a rank has failed that ompbind did not stop."""
-        return any(rank_exit.failed for rank_exit in self.exits)
-
-    @property
     def can_report(self) -> bool:
         """Return whether messages about ranks still have a reader."""
         return not (self.output.reader_closed or self.shutdown.foreground_exited)

@@ -35,11 +35,8 @@ _REQUEST_S, _COMMAND_S = 5.0, 30.0  # seconds that an HTTP request, and a comman
 _CONNECT_S = 0.5  # for a connection to this machine: it succeeds or fails at once, unless the server is busy
 _ADDRESSES = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
-Check: TypeAlias = Callable[[], str]
-"""Looks once whether a rank is ready; returns "", or why it is not."""
-
-BLOCK_BYTES = 1 << 20
-"""Bytes that are read at once, and characters of a line that are kept together."""
+Check: TypeAlias = Callable[[], str]  # looks once whether a rank is ready; returns "", or why it is not
+BLOCK_BYTES = 1 << 20  # bytes that are read at once, and characters of a line that are kept together
 
 OVERLAP = 1000
 """Characters at the end of a part of a longer line that its next part begins with: no number is split."""

@@ -217,7 +217,9 @@ def _finish(run: Run) -> Outcome:
     verified = _verify(run)
     if verified and run.exits and run.can_report:
         run.output.write(run.reporter.verified(verified))
-    oom_kills = read_oom_kills(ROOT) if run.has_failed_rank and run.oom_kills is not None else None
+    oom_kills = 0
+    if run.oom_kills is not None and any(rank_exit.failed for rank_exit in run.exits):
+        oom_kills = max(0, (read_oom_kills(ROOT) or 0) - run.oom_kills)
     throttling = read_throttling(ROOT) if run.throttling else None
     outcome = Outcome(
         exits=tuple(
@@ -229,7 +231,7 @@ def _finish(run: Run) -> Outcome:
         ),
         timed_out=run.shutdown.timed_out,
         start_interrupted_by=run.shutdown.start_interrupted_by,
-        oom_kills=max(0, (oom_kills or 0) - (run.oom_kills or 0)),
+        oom_kills=oom_kills,
         throttling=throttling.since(run.throttling) if throttling and run.throttling else None,
         error=run.shutdown.error,
         write_errors=tuple(run.output.write_errors),

@@ -23,8 +23,7 @@ from ompbind.procfs.parsers import CpuTimes, Stat, find_descendants
 from ompbind.procfs.process_state import ProcessState, read_process
 from ompbind.procfs.reader import find_times_s, list_threads, read_affinity, read_environ, read_memory_policy
 
-MaskCounts = Counter[CpuSet]
-"""The number of threads by their affinity mask."""
+MaskCounts = Counter[CpuSet]  # the number of threads by their affinity mask
 
 Activity = frozenset[tuple[int, int, tuple[int, ...]]]
 """Of each process of a rank: its PID, its CPU time, and the addresses of its command line, new at execve."""

@@ -114,8 +114,7 @@ def _explain_runtime(user: User) -> str:
 _Key = tuple[str | None, int | None, int] | CpuSet | str
 """A group, by run ID, rank and PID of its first process; groups that share CPUs; groups in one cgroup."""
 
-Streaks = Mapping[_Key, Streak]
-"""The load of groups so far, each alone and together."""
+Streaks = Mapping[_Key, Streak]  # the load of groups so far, each alone and together
 
 
 class _GroupLoad(Record):
@@ -181,10 +180,7 @@ def _add_groups(streaks: Streaks, groups: Sequence[RankProcesses], now: float) -
         if cgroup not in throttlings:
             throttlings[cgroup] = read_throttling(root, str(pid))
         sample = LoadSample(
-            at_s=now,
-            processes=group.processes,
-            throttling=throttlings[cgroup],
-            quota=group.limits.quota,
+            at_s=now, processes=group.processes, throttling=throttlings[cgroup], quota=group.limits.quota
         )
         streak = streaks.get((group.run_id, group.rank, pid), Streak())
         before = streak.last or LoadSample(at_s=now, processes=())

@@ -191,8 +191,7 @@ class State(StrEnum):
     OK = "ok"
 
 
-NO_RANK = "no rank was started"
-"""Why nothing was verified."""
+NO_RANK = "no rank was started"  # why nothing was verified
 
 
 class Unseen(StrEnum):

@@ -23,8 +23,7 @@ from ompbind.text import whole_number
 ONNXRUNTIME = "onnxruntime"
 """The name of a pool that binds its threads, unless the program gives it a number of threads."""
 
-OPENVINO = "openvino"
-"""The name of a pool with a thread for each core of the affinity mask."""
+OPENVINO = "openvino"  # the name of a pool with a thread for each core of the affinity mask
 
 ONNXRUNTIME_BINDS = (
     "a session without a number of threads starts one for each core of the machine, bound to it"
