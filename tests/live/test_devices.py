@@ -13,6 +13,7 @@ from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.read.linux_devices import find_denial
 from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.request import Request
+from tests.cli.command_lines import call
 from tests.live.conftest import one_line
 from tests.live.other_user import call_as_nobody
 from tests.machines import Shape, make_machine
@@ -22,14 +23,14 @@ SHOW = [sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ
 
 
 @pytest.fixture
-def plan(tmp_path, ompbind):
+def plan(tmp_path):
     """Plan for a machine of 4 NUMA nodes with a GPU near each of them, and two network interfaces."""
     devices = (*make_nvidia_gpus(), make_nic(0, "mlx5_0", "ib0"), make_nic(1, "mlx5_1", "ib1"))
     machine = make_machine(Shape(packages=4, cores=4)).replace(devices=devices)
     path = tmp_path / "machine.json"
     path.write_text(render_json(machine))
     options = ("plan", "--topology", str(path))
-    return lambda words, *more, **env: ompbind(*options, *words.split(), *more, env=env)
+    return lambda words, *more, **env: call(*options, *words.split(), *more, **env)
 
 
 @pytest.mark.parametrize(("env", "rank", "expected"), [

@@ -335,7 +335,7 @@ def has_computed(pid):
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11]) > 20
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_signal_ends_a_search_of_run_and_bench(scene, number):
     """`[ab]*c` takes minutes on a long line of a, and no handler of a signal runs meanwhile."""
     line = ["sh", "-c", "yes a | head -n 1000000 | tr -d '\n'; touch $DIRECTORY/written; exec sleep 30"]
@@ -375,7 +375,7 @@ def test_groups_start_however_short_their_checks_are():
     busy = [start_program(sys.executable, "-c", "while True: pass") for _ in range(4 if LONG else 0)]
     try:
         with ThreadPoolExecutor(3) as threads:
-            ends = list(threads.map(start_groups, range(2000 if LONG else 20)))
+            ends = list(threads.map(start_groups, range(2000 if LONG else 8)))
     finally:
         for process in busy:
             with process:

@@ -28,10 +28,10 @@ def dual(tmp_path, monkeypatch):
     ([], "", "thread"), (["--bind", "rank"], "", "rank"), ([], "rank", "rank"),
     (["--no-bind"], "none", "thread"),
 ])  # fmt: skip
-def test_a_binding_mode_that_is_chosen_is_kept_on_isolated_cpus(ompbind, tmp_path, options, variable, bind):
+def test_a_binding_mode_that_is_chosen_is_kept_on_isolated_cpus(tmp_path, options, variable, bind):
     tree = write_tree(tmp_path / "tree", Shape(cores=4), {"sys/devices/system/cpu/isolated": "1-3"})
     command, env = ["plan", "--topology", str(tree), "--format", "json"], {"OMPBIND_BIND": variable}
-    made = json.loads(ompbind(*command, "-m", "1-3", *options, env=env).stdout)
+    made = json.loads(call(*command, "-m", "1-3", *options, **env).stdout)
     places = ["1-3", "2", "3"] if bind == "thread" else ["1-3"]
     assert (made["request"]["bind"], made["ranks"][0]["places"]) == (bind, places)
     assert [note["warning"] for note in made["notes"] if note["code"] == "isolated"] == [bind == "rank"]

@@ -88,7 +88,7 @@ def test_ranks_and_plans_for_other_programs_have_secret_values(ompbind):
     options = ("--env", f"HF_TOKEN={CANARY}")
     assert ompbind("run", *options, "--", "sh", "-c", "echo $HF_TOKEN").stdout == f"{CANARY}\n"
     for words in ("json", "env --rank 0", "sh --rank 0"):
-        assert CANARY in ompbind("plan", *options, "--format", *words.split()).stdout, words
+        assert CANARY in call("plan", *options, "--format", *words.split()).stdout, words
 
 
 @pytest.mark.usefixtures("directory")
