@@ -26,7 +26,7 @@ from ompbind.procfs.reader import read_stat
 from tests.live.conftest import OMPBIND, RUNTIME_DIR, children_of, run_program, state_of, wait_until
 from tests.live.other_user import NOBODY, as_user, make_public_ompbind, public_directory
 from tests.live.scenes import CLEANUP_S, Scene, check_messages
-from tests.soak_plans import SERVER, Event, Plan, allowed_codes, allowed_states, make_plan
+from tests.soak_plans import PAUSES, SERVER, Event, Plan, allowed_codes, allowed_states, make_plan
 
 LIMIT_S = 12.0
 """Seconds that a run may take after the last event; some 5 s are usual for the longest loads."""
@@ -35,6 +35,12 @@ LIMIT_S = 12.0
 def has_supervisor(pid: int) -> bool:
     stats = [read_stat(child) for child in children_of(pid)]
     return any(stat and stat.name == SUPERVISOR_NAME for stat in stats)
+
+
+def read_program(pid: int) -> str:
+    with suppress(OSError):
+        return os.readlink(f"/proc/{pid}/exe")
+    return ""
 
 
 def do(event: Event, process: subprocess.Popen[str], stop: list[str]) -> None:
@@ -56,6 +62,8 @@ def do(event: Event, process: subprocess.Popen[str], stop: list[str]) -> None:
         pids = [process.pid]
         for _ in range(("foreground", "supervisor", "rank").index(event.target)):
             pids = [child for pid in pids for child in children_of(pid)][:1]
+        if event.target == "rank" and event.what in PAUSES:  # without its command, its parent waits for it
+            pids = [pid for pid in pids if read_program(pid) != read_program(process.pid)]
         with suppress(ProcessLookupError):
             for pid in pids:
                 os.kill(pid, signal.Signals[event.what.replace("resume", "SIGCONT")])

@@ -18,6 +18,7 @@ ompbind raises its own limit on open files; ranks start with the original limit.
 import errno
 import os
 import resource
+import select
 import shlex
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeAlias
 from ompbind.commands.rank_command import RankCommand
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import REFUSED, REFUSED_HINT, CommandNotExecutableError, CommandNotFoundError, LaunchError
-from ompbind.execution.orphans import exit_with_parent
+from ompbind.execution.orphans import exit_with_parent, signal_process
 from ompbind.execution.signals import Foreground, block_signals
 from ompbind.procfs.reader import is_proc_of_pid_namespace
 from ompbind.programs.find_command import find_command, find_script_error
@@ -41,6 +42,8 @@ IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 _TO_RETURN = getattr(os, "O_PATH", os.O_RDONLY)
 """How a directory is opened to return to it: on Linux without permission to list its files."""
+
+_STOPPED_CHECK_S = 0.1  # between two looks whether a rank was stopped before it runs its command
 
 _RETRY_HINT = "the allowed CPUs have changed since they were read: run the command again"
 _REFUSED_HINT = "sched_setaffinity is refused here, as by a seccomp profile: allow it, or use --mask none"
@@ -272,9 +275,7 @@ def spawn(
                         setsigmask=foreground.signal_mask,
                     )  # fmt: skip
             pid, pipe = fork_child(execute)
-            failure = os.read(pipe, 16)  # end of file when the command runs
-            os.close(pipe)
-            if failure:
+            if failure := wait_for_exec(pid, pipe):
                 os.waitpid(pid, 0)
                 raise OSError(int(failure), os.strerror(int(failure)))
             return pid
@@ -284,6 +285,21 @@ def spawn(
         is_limit, path = error.errno in LIMIT_HINTS, os.path.join(command.directory, path)
         why = make_limit_error("cannot start", error) if is_limit else exec_error(path, error.errno or 0)
         raise why.of_rank(command.name) from error
+
+
+def wait_for_exec(pid: int, pipe: int) -> bytes:
+    """Wait until a forked rank runs its command; returns b"", or the number of an error, and closes the pipe.
+
+    A rank that was stopped before, as by Ctrl-Z in its terminal, is continued: nobody else would do it.
+    """
+    poller = select.poll()
+    poller.register(pipe)
+    while not poller.poll(_STOPPED_CHECK_S * 1000):
+        if os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG):
+            signal_process(pid, signal.SIGCONT)
+    failure = os.read(pipe, 16)  # end of file when the command runs
+    os.close(pipe)
+    return failure
 
 
 def fork_child(act: Callable[[], bytes]) -> tuple[int, int]:

@@ -1,6 +1,7 @@
-"""Parts of starting ranks that need no process: order, directory, commands, errors of exec, node masks."""
+"""Parts of starting ranks: order, directory, commands, errors of exec, node masks, stops before the start."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,14 @@ from ompbind.cpuset import CpuSet
 from ompbind.errors import CommandNotFoundError, LaunchError
 from ompbind.execution import spawn
 from ompbind.execution.memory_policy import find_calls, make_nodemask, parse_nodemask
-from ompbind.execution.spawn import exec_error, find_executable, set_affinity, working_directory
+from ompbind.execution.spawn import (
+    exec_error,
+    find_executable,
+    fork_child,
+    set_affinity,
+    wait_for_exec,
+    working_directory,
+)
 
 
 @pytest.mark.parametrize(("path", "number", "code", "message"), [
@@ -31,6 +39,16 @@ def test_an_affinity_mask_that_the_kernel_reduces_is_an_error(monkeypatch):
     monkeypatch.setattr(spawn.os, "sched_setaffinity", lambda tid, cpus: None)
     with pytest.raises(LaunchError, match="requested CPUs 1-2, the kernel allows only 1"):
         set_affinity(CpuSet((1, 2)))
+
+
+def test_a_rank_that_is_stopped_before_it_runs_its_command_is_continued():
+    def act():
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return b"7"
+
+    pid, pipe = fork_child(act)
+    assert wait_for_exec(pid, pipe) == b"7"
+    os.waitpid(pid, 0)
 
 
 @pytest.fixture
