@@ -21,7 +21,7 @@ and in runtimes that bind as soon as they are loaded. A process can change its o
 that is not visible.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from ompbind.commands.rank_command import RankCommand
 from ompbind.commands.rank_variables import OMPBIND_CPUS, OMPBIND_RUN_ID, OMPBIND_SERVICE_CPUS, find_rank
@@ -327,20 +327,24 @@ def _name_runtime(process: ProcessState) -> str:
     return names[0] if len(names) == 1 else "an OpenMP runtime"
 
 
+def list_ancestors(process: ProcessState, by_pid: Mapping[int, ProcessState]) -> Iterator[ProcessState]:
+    """Yield the parent of a process, its parent and so on, as far as they are known, each once."""
+    visited = {process.pid}
+    while (parent := by_pid.get(process.parent)) and parent.pid not in visited:
+        visited.add(parent.pid)
+        yield (process := parent)
+
+
 def explain_inheriting(process: ProcessState, masks: Sequence[CpuSet], group: Sequence[ProcessState]) -> str:
     """Return from which ancestor in the group a process inherited its masks; "" if from none.
 
     The ancestor must have exactly this mask on its initial thread, set by an OpenMP runtime.
     """
-    by_pid = {member.pid: member for member in group}
-    parent, visited = by_pid.get(process.parent), {process.pid}
-    while parent and parent.pid not in visited:
-        visited.add(parent.pid)
+    for parent in list_ancestors(process, {member.pid: member for member in group}):
         initial = parent.initial_thread
         if initial and set(masks) == {initial.cpus} and explain_narrowing(parent, masks):
             thread = f"whose initial thread {_name_runtime(parent)} bound to a place"
             return f"inherited from {parent.name}, {thread}"
-        parent = by_pid.get(parent.parent)
     return ""
 
 

@@ -20,7 +20,7 @@ from itertools import combinations
 
 from ompbind.commands.rank_variables import OMPBIND_RUN_ID, SUPERVISOR_NAME, find_attempt, find_rank
 from ompbind.cpuset import EMPTY, CpuSet, named, union
-from ompbind.inspection.diagnosis import ExpectedBinding, expect_variables, guess_expected
+from ompbind.inspection.diagnosis import ExpectedBinding, expect_variables, guess_expected, list_ancestors
 from ompbind.inspection.judge import CpusetChange, judge
 from ompbind.inspection.verdict import State, ThreadIssue, Verdict
 from ompbind.machine.read.linux_cgroup import CgroupLimits
@@ -116,7 +116,7 @@ def make_inspection(observed: ObservedProcesses) -> Inspection:
     supervisors = [process for process in observed.processes.values() if process.name == SUPERVISOR_NAME]
     own_pids = {pid for process in supervisors for pid in (process.pid, process.parent)}
     others = [process for pid, process in observed.processes.items() if pid not in own_pids]
-    others.sort(key=lambda process: (len(list(_ancestors(process, observed))), process.pid))
+    others.sort(key=lambda process: (len([*list_ancestors(process, observed.processes)]), process.pid))
     for process in others:
         members.setdefault(_find_group_key(process, observed), []).append(process)
     groups = [_make_group(key, tuple(processes), observed) for key, processes in members.items()]
@@ -125,24 +125,16 @@ def make_inspection(observed: ObservedProcesses) -> Inspection:
     return Inspection(groups=tuple(groups), shared_issues=tuple(_find_shared_issues(groups)))
 
 
-def _ancestors(process: ProcessState, observed: ObservedProcesses) -> Iterator[ProcessState]:
-    """Yield the parent of a process, its parent and so on, as far as they were observed, each once."""
-    visited = {process.pid}
-    while (parent := observed.processes.get(process.parent)) and parent.pid not in visited:
-        visited.add(parent.pid)
-        yield (process := parent)
-
-
 def _find_group_key(process: ProcessState, observed: ObservedProcesses) -> _GroupKey:
     """Return the group of a process, from its own environment or that of its nearest ancestor with a rank."""
     below = process
-    for candidate in (process, *_ancestors(process, observed)):
+    for candidate in (process, *list_ancestors(process, observed.processes)):
         if candidate.name == SUPERVISOR_NAME:
             run = next((run for run in observed.runs if run.pid == candidate.parent), None)
             return (run.run_id if run else None), None, below.pid
         rank = find_rank(candidate.env)
         if OMPBIND_RUN_ID in candidate.env and rank is not None:
-            ancestors = _ancestors(candidate, observed)
+            ancestors = list_ancestors(candidate, observed.processes)
             supervisor = next((parent.pid for parent in ancestors if parent.name == SUPERVISOR_NAME), 0)
             return candidate.env[OMPBIND_RUN_ID], rank, supervisor
         run = next((run for run in observed.runs if run.pid == candidate.pid and len(run.ranks) == 1), None)
