@@ -117,7 +117,7 @@ def test_a_program_that_binds_itself_is_warned_about_and_then_seen(ompbind, tmp_
     first, second = two_cpus()
     configuration = tmp_path / "redis.conf"
     setting = f"{'#' * (not binds)}server_cpulist {first}"
-    configuration.write_text(f"port 0\nunixsocket {tmp_path}/socket\n{setting}\n")
+    configuration.write_text(f"port 0\nunixsocket {tmp_path}/socket\ndir {tmp_path}\n{setting}\n")
     command = ("timeout", "2", required("redis-server"), str(configuration))
     done = ompbind("run", "-m", str(second), "--share", "--verify", "--", *command)
     assert ("redis (server_cpulist) replaces the affinity mask" in one_line(done.stderr)) == binds
