@@ -42,7 +42,7 @@ def read_ready(ready: str) -> Awaited:
     if ready.startswith(TCP):
         return _read_port(ready)
     if ready.startswith(HTTP):
-        return _read_url(ready.removeprefix(HTTP))
+        return _read_url(ready)
     if ready.startswith(EXEC):
         return _split(ready.removeprefix(EXEC))
     return compile_pattern(ready.removeprefix(TEXT))
@@ -70,14 +70,15 @@ def _read_port(ready: str) -> int:
     raise PositionError(wrong, text=ready, span=(len(TCP), len(ready)), hint=hint)
 
 
-def _read_url(text: str) -> SplitResult:
+def _read_url(ready: str) -> SplitResult:
     """Return the URL of an HTTP server; "http:" may be written once or twice."""
+    text = ready.removeprefix(HTTP)
     with suppress(ValueError):
         url = urlsplit(text if text.startswith(HTTP) else HTTP + text)
         if url.hostname and url.port != 0:
             return url
     hint = "for example http://127.0.0.1:8000/health"
-    raise OptionError(f"{text!r} is not the URL of an HTTP server", hint=hint)
+    raise OptionError(f"{ready!r} is not the URL of an HTTP server", hint=hint)
 
 
 def _split(text: str) -> list[str]:

@@ -74,9 +74,9 @@ def _describe_seen(verified: VerificationResult, plan: Plan) -> list[str]:
     verdicts = [rank.verdict for rank in seen if rank.verdict]
     unsampled = [rank.rank for rank in seen if not rank.verdict]
     if not verdicts:
-        where = f"{count(len(unsampled), 'rank')}, each on the CPUs of its rank"
-        text = f"verified at the start of each rank: {where}; exited before the first sample"
-        return [text] if unsampled else []
+        who = f"{named('rank', unsampled)} {'were' if len(unsampled) > 1 else 'was'}"
+        where = "on the planned CPUs, and exited before the first sample"
+        return [f"verified at the start of each rank: {who} {where}"] if unsampled else []
     policies = sorted({rank.memory for rank in seen if rank.memory})
     planned = any(placement.memory for placement in plan.placements)
     memory = f", memory policy {' and '.join(policies)}" if planned and policies else ""

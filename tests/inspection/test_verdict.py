@@ -95,7 +95,7 @@ RUNTIMES = GOOD.replace(runtimes=("libgomp", "libiomp5")), GOOD.replace(runtimes
     (make_verified(GOOD, ended=True, unconfirmed=((0, WARNED.issues[0]),)), "rank 0: 31 threads"),
     (DISTURBED, "other processes used 50 % of CPUs 0-2 while ranks 0-2 ran"),
     (make_verified(GOOD, None, None), "verified: 1 rank|ranks 1-2 exited before"),
-    (make_verified(None, None, ended=True), "verified at the start of each rank: 2 ranks, each on"),
+    (make_verified(None, None, ended=True), "verified at the start of each rank: ranks 0-1 were on the planned CPUs"),
     (make_verified().replace(ranks=(AT_START, MISSING)), "start of each rank|; rank 1 was not started"),
     (make_verified(NOTE), "ompbind: note: rank 0: it did that"),
 ])  # fmt: skip
@@ -134,7 +134,7 @@ def test_errors_of_the_whole_run_are_summarized_at_the_end(ranks, text):
 
 
 @pytest.mark.parametrize(("ranks", "state", "text"), [
-    ((AT_START, HIDDEN), State.NOT_SEEN, f"{HIDES}; verified at the start of each rank: 1 rank, each on"),
+    ((AT_START, HIDDEN), State.NOT_SEEN, f"{HIDES}; verified at the start of each rank: rank "),
     ((checked(0), HIDDEN), State.NOT_SEEN, f"{HIDES}; verified for 3.1 of 9.0 s, 12 samples: 1 rank"),
     (
         (HIDDEN, checked(2, seen_s=0.31, unseen=Unseen.HIDDEN)),
