@@ -95,7 +95,7 @@ RUNTIMES = GOOD.replace(runtimes=("libgomp", "libiomp5")), GOOD.replace(runtimes
     (make_verified(GOOD, ended=True, unconfirmed=((0, WARNED.issues[0]),)), "rank 0: 31 threads"),
     (DISTURBED, "other processes used 50 % of CPUs 0-2 while ranks 0-2 ran"),
     (make_verified(GOOD, None, None), "verified: 1 rank|ranks 1-2 exited before"),
-    (make_verified(None, None, ended=True), "verified at the start of each rank: ranks 0-1 were on the planned CPUs"),
+    (make_verified(None, None, ended=True), "verified at the start of each rank: ranks 0-1 were on"),
     (make_verified().replace(ranks=(AT_START, MISSING)), "start of each rank|; rank 1 was not started"),
     (make_verified(NOTE), "ompbind: note: rank 0: it did that"),
 ])  # fmt: skip
