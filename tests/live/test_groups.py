@@ -491,7 +491,7 @@ def test_ps_inspect_and_verify_show_the_groups(scene, ompbind):
 
 @pytest.mark.two_cpus
 def test_bench_varies_each_group_and_measures_the_group_that_ends_the_run(ompbind, port):
-    words = ["--metric", "value: ([0-9.]+)", "--until", "load", "--max-rounds", "2", "--seed", "1"]
+    words = ["--metric", "value: ([0-9.]+)", "--until", "load", "--max-rounds", "1", "--seed", "1"]
     words += ["--share", "--format", "jsonl", "--name", "server", "--ready", f"tcp:{port}"]
     words += ["--vary", "bind=rank,none", "--", *SERVER, "0", port, ":", "--name", "load", "-n", "2"]
     done = ompbind("bench", *words, "--vary", "mask=0|0;0|1", "--", "sh", "-c", 'echo "value: 1$RANK"')
