@@ -34,11 +34,11 @@ PTRACE_ATTACH = 16
 
 @pytest.fixture
 def live(start):
-    """Start a run with this name, and wait until the script of its ranks runs."""
+    """Start a run with this name, as a job that can be stopped; wait until the script of its ranks runs."""
 
     def begin(name, *options, script=(WAIT,), ranks=1):
         words = ("-n", str(ranks), *options, "--", "sh", "-c", *script)
-        return start("run", "-q", "--share", "--run-id", name, *words, up=ranks)
+        return start("run", "-q", "--share", "--run-id", name, *words, up=ranks, process_group=0)
 
     return begin
 
@@ -130,7 +130,8 @@ def test_a_run_that_waits_and_a_session_are_continued_and_stopped(ompbind, start
     live("kept")
     words = ("bench", "-q", "--max-rounds", "1000", "--run-id", "tuning", "--", "sleep", "0.2")
     session = start(*words, process_group=0)
-    waiting = start("run", "--exclusive", "--wait", "--run-id", "waiting", "--", "true")
+    words = ("run", "--exclusive", "--wait", "--run-id", "waiting", "--", "true")
+    waiting = start(*words, process_group=0)
     wait_until(lambda: {"waits", "tuning"} <= {*ompbind("ps").stdout.split()}, "both are registered")
     time.sleep(random.random() / 2)
     os.killpg(session.pid, signal.SIGTSTP)
