@@ -190,14 +190,16 @@ def _list_quota(plan: Plan) -> Iterator[Note]:
 def _list_first_cpus(plan: Plan) -> Iterator[str]:
     """Yield that containers with a CPU quota use the same CPUs, if ompbind chooses a part of all CPUs."""
     machine, bound = plan.machine, list[CpuSet]()
+    requests = [part.request for part in plan.parts]
+    chooses = all(request.mask is None and request.sharing is Sharing.WARN for request in requests)
+    if machine.quota is None or machine.allowed != machine.online or not chooses:
+        return
     for rank in plan.placements:  # fewer threads than CPUs may have the first places of the rank
         own = union(place for place in rank.places[: rank.threads] if place != rank.cpuset)
         bound.append((own or rank.cpuset) | rank.service_cpus)
     used = union(bound)
     other = machine.allowed - machine.table.whole(used) - plan.reserved - machine.excluded_by_default
-    requests = [part.request for part in plan.parts]
-    chooses = all(request.mask is None and request.sharing is Sharing.WARN for request in requests)
-    if machine.quota is not None and machine.allowed == machine.online and other and chooses:
+    if other:
         text = f"threads run on {named('CPU', used)}; without a cpuset, ranks in other containers"
         yield f"{text} with a quota begin at the same CPU ({OWN_CPUS})"
 
