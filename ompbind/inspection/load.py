@@ -239,8 +239,10 @@ def _measure(before: LoadSample | None, sample: LoadSample) -> list[_Load]:
         share = min(1.0, (busy_s + delay_s) / span_s)
         awake = 1 - delay_s / span_s  # running or asleep
         demand = min(1.0, busy_s / span_s / awake) if awake > _LEAST_AWAKE else 1.0
-        load = _Load(process=process, thread=thread, share=share, demand=demand)
-        loads.append(load.replace(busy_s=busy_s, delay_s=delay_s))
+        load = _Load(
+            process=process, thread=thread, share=share, busy_s=busy_s, delay_s=delay_s, demand=demand
+        )
+        loads.append(load)
     return loads
 
 

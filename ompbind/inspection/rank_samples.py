@@ -120,14 +120,10 @@ class RankSamples:
         Of a rank that is not bound it is a warning. `run_s` is given at the end of a run of so many seconds:
         then a load that was shorter than the proof takes counts.
         """
-        if run_s is None:
-            own, shared = (streak.is_proof for streak in (self.streak, self.shared))
-            streak = self.streak if own else self.shared
-        else:
-            own, shared = (streak.is_most_of(run_s) for streak in (self.longest, self.longest_shared))
-            streak = self.longest if own else self.longest_shared
+        streaks = (self.streak, self.shared) if run_s is None else (self.longest, self.longest_shared)
+        own, shared = (each.is_proof if run_s is None else each.is_most_of(run_s) for each in streaks)
         if own or shared:
-            yield make_load_issue(streak, is_own=own and is_bound)
+            yield make_load_issue(streaks[0] if own else streaks[1], is_own=own and is_bound)
 
     def verify(
         self, rank: int, expected: ExpectedBinding, *, complete: bool, is_started: bool
