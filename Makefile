@@ -44,7 +44,7 @@ demo: $(VENV)/.installed ## set up, plan two ranks (one on a single CPU), run th
 test: $(VENV)/.developing ## set up and run the tests in parallel; the last lines list skipped tests with reasons
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
-test-all: $(VENV)/.developing ## run what `make test` leaves out, for hours, or some parts with PARTS="vm slurm"; see docs/testing.md
+test-all: $(VENV)/.developing ## run what `make test` leaves out, for hours, or some parts with PARTS="vm slurm"; see CONTRIBUTING.md
 	$(BIN)/python tests/parts.py $(ARGS) $(PARTS)
 
 cover: $(VENV)/.developing ## run the tests that start no other process, and show lines without coverage
@@ -73,7 +73,7 @@ site: $(VENV)/.site ## build the documentation as a site, into site/
 sessions: $(VENV)/.developing ## record the sessions of bench in docs/ again; needs an idle machine
 	$(BIN)/python docs/record_sessions.py
 
-scaling: $(VENV)/.developing ## measure the tables of docs/scaling.md again; needs strace and an idle machine
+scaling: $(VENV)/.developing ## measure the tables of docs/mpi-slurm.md again; needs strace and an idle machine
 	$(BIN)/python docs/record_scaling.py
 
 bench-start: dist ## measure start-up and launches, in an environment with only the wheel, as users have it

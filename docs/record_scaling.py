@@ -1,4 +1,4 @@
-"""Run benchmarks/scaling.py, and write its tables into docs/scaling.md.
+"""Run benchmarks/scaling.py, and write its tables into docs/mpi-slurm.md.
 
     make scaling
 
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 DOCS = Path(__file__).parent
-PAGE = DOCS / "scaling.md"
+PAGE = DOCS / "mpi-slurm.md"
 BLOCK = re.compile(r"(?<=```text\n).*?(?=```)", re.DOTALL)
 """A table of the page."""
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from shutil import copy
 
 DOCS = Path(__file__).parent
-PAGES = (DOCS / "benchmarking.md", DOCS / "bench-results.md")
+PAGES = (DOCS / "benchmarking.md",)
 BLOCK = re.compile(r"```console\n\$ (.*)\n(?:.*\n)*?```")
 """A command of a page and its output."""
 

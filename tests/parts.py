@@ -1,6 +1,6 @@
 """Run what `make test` leaves out, part by part: `make test-all`, or `make test-all PARTS="vm slurm"`.
 
-docs/testing.md says when to run which part. A part installs its Python packages into this environment. Its
+CONTRIBUTING.md says when to run which part. A part installs its Python packages into this environment. Its
 programs are installed with --install (Debian, takes root); without it, its tests name what is missing.
 """
 

@@ -143,12 +143,10 @@ def headings(page):
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def test_all_pages_are_listed_and_short():
-    """At most 250 lines; pages to look things up in may be longer."""
+def test_all_pages_are_listed():
     listed = re.findall(r"^\| \[[^\]]+\]\(([\w.-]+)\)", (ROOT / "docs/README.md").read_text(), re.M)
     lines = {page.name: page.read_text().count("\n") for page in (ROOT / "docs").glob("*.md")}
     assert sorted([*listed, "README.md"]) == sorted(lines)
-    assert {name for name in lines if lines[name] > 250} <= {"reference.md", "formats.md"}
 
 
 def test_every_note_code_and_every_variable_of_a_rank_is_documented():
@@ -158,7 +156,7 @@ def test_every_note_code_and_every_variable_of_a_rank_is_documented():
     assert len(codes) >= 8
     missing = [name for name in {*codes, *THREAD_COUNTS} if f"`{name}`" not in formats]
     assert not missing, "docs/formats.md lacks these"
-    readers = (ROOT / "docs/runtimes.md").read_text().partition("\n## Other thread pools\n")[2]
+    readers = (ROOT / "docs/runtimes.md").read_text().partition("## Other thread pools\n")[2]
     cells = [line.split(" | ")[0] for line in readers.splitlines() if line.startswith("| `")]
     listed = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
     assert listed == {*THREAD_COUNTS, LIBUV_VARIABLE}, "docs/runtimes.md lists other variables"
@@ -167,10 +165,10 @@ def test_every_note_code_and_every_variable_of_a_rank_is_documented():
 @pytest.mark.parametrize(("page", "names"), [
     ("placement.md", [f"`{name}`" for name in STRATEGIES]),
     ("formats.md", [f"`{name}`" for name, row in FORMATS.items() if "export" in row.render.__module__]),
-    ("launchers.md", [f"\n| {launcher.name}" for launcher in LAUNCHERS]),
-    ("launchers.md", [f"`{name}`" for launcher in LAUNCHERS for name in launcher.needed]),
-    ("launchers.md", [f"\n| {system.name} |" for system in BATCH_SYSTEMS]),
-    ("vllm-variables.md", [f"`{name}`" for name in FRAMEWORKS]),
+    ("mpi-slurm.md", [f"\n| {launcher.name}" for launcher in LAUNCHERS]),
+    ("mpi-slurm.md", [f"`{name}`" for launcher in LAUNCHERS for name in launcher.needed]),
+    ("mpi-slurm.md", [f"\n| {system.name} |" for system in BATCH_SYSTEMS]),
+    ("serve.md", [f"`{name}`" for name in FRAMEWORKS]),
 ])  # fmt: skip
 def test_every_row_of_a_table_is_documented(page, names):
     text = (ROOT / "docs" / page).read_text()
@@ -179,7 +177,12 @@ def test_every_row_of_a_table_is_documented(page, names):
 
 
 def test_functions_of_the_flow_exist_in_the_order_of_the_page():
-    flow = (ROOT / "docs/development.md").read_text().partition("## make demo")[0]
+    flow = (
+        (ROOT / "CONTRIBUTING.md")
+        .read_text()
+        .partition("## The flow of a run")[2]
+        .partition("## make demo")[0]
+    )
     lines, source = re.findall(r"^ {2,}(?:([\w/]+\.py) +)?(\w+) {2,}\S", flow, re.M), ""
     assert len(lines) >= 30
     for path, name in lines:

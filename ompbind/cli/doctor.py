@@ -101,7 +101,7 @@ VERB = Verb(
     "doctor",
     doctor,
     summary="Find what would break a binding on this machine.",
-    page="doctor.md",
+    page="first-aid.md",
     examples=EXAMPLES,
     words="optional command",
 )

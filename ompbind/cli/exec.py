@@ -147,7 +147,7 @@ VERB = Verb(
     exec_rank,
     help=HELP,
     summary="Become one rank of a job that Slurm, MPI or another launcher started.",
-    page="launchers.md",
+    page="mpi-slurm.md",
     examples=EXAMPLES,
     details=DETAILS,
     words="command",

@@ -149,7 +149,7 @@ VERB = Verb(
     "plan",
     plan,
     summary="Show which CPUs every rank would get.",
-    page="showing-plans.md",
+    page="placement.md",
     examples=EXAMPLES,
     details=DETAILS,
     words="optional command",

@@ -290,6 +290,6 @@ VERB = Verb(
     "topo",
     topo,
     summary="Show the machine: NUMA nodes, caches, cores, GPUs, NICs.",
-    page="topo.md",
+    page="machines.md",
     examples=EXAMPLES,
 )

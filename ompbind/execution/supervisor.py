@@ -15,7 +15,7 @@ So all ranks that an event allows to start have started before the loop sleeps a
 
 A signal comes from the pipe of the foreground process, or from the pipe with signals to this process itself.
 A termination signal stops the run, and a second one sends the next signal of the escalation without waiting.
-`docs/development.md` shows its way to the ranks.
+`CONTRIBUTING.md` shows its way to the ranks.
 """
 
 import os

@@ -44,7 +44,7 @@ _HINTS = {
     128 + Signals.SIGKILL: "not sent by ompbind; possible senders: a user ('kill -9'), a batch system if the"
          " job reached a limit, the kernel if memory ran out (see 'dmesg')",
 }  # fmt: skip
-"""Hints by status; docs/failures.md has more causes."""
+"""Hints by status; docs/first-aid.md has more causes."""
 
 
 def find_hint(rank_exit: RankExit, outcome: Outcome) -> str:

@@ -209,7 +209,7 @@ def test_checks(check, severity, words, host):
 
 def test_every_check_is_in_the_table_and_documented_and_unknown_facts_are_no_issues():
     assert {row[0] for row in TABLE} == set(CHECKS)
-    page = (Path(__file__).parents[2] / "docs/doctor.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/first-aid.md").read_text()
     names = [*CHECKS, *(name for name, *_ in BINDING_VARIABLES), *BINDING_OPTIONS]
     assert not [name for name in names if f"`{name}`" not in page]
     assert not [program for _, program, _, _ in BINDING_PACKAGES if program not in page]

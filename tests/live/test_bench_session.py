@@ -282,7 +282,7 @@ def test_ctrl_c_reaches_all_processes_and_the_session_ends_once(tmp_path):
 
 @pytest.mark.long
 def test_all_commands_of_the_pages_run(tmp_path, monkeypatch):
-    """The sessions of benchmarking.md and bench-results.md can be recorded again."""
+    """The sessions of benchmarking.md can be recorded again."""
     recorder = load_script("docs/record_sessions.py")
     monkeypatch.setenv("OMPBIND_MAX_ROUNDS", "1")
     page = "".join(path.read_text() for path in recorder.PAGES)

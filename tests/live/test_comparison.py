@@ -1,4 +1,4 @@
-"""What docs/comparison.md says of other tools, and README.md of a run, is true."""
+"""What docs/coming-from.md says of other tools, and README.md of a run, is true."""
 
 import os
 import re
@@ -8,7 +8,7 @@ import pytest
 from tests.live.conftest import OMPBIND, one_line, required, run_program
 from tests.packaging.scripts import ROOT
 
-PAGE = (ROOT / "docs/comparison.md").read_text()
+PAGE = (ROOT / "docs/coming-from.md").read_text()
 TABLE = PAGE.partition("## The mask of the caller")[2].partition("\n## ")[0]
 ROWS = re.findall(r"^\| `([^`]+)…`[^|]*\| ([^|]+) \|", TABLE, re.MULTILINE)
 """The commands of the page, and what it says: the CPUs of the rank, or an error."""

@@ -1,4 +1,4 @@
-"""`make demo` shows the ranks in order, and docs/development.md shows its output."""
+"""`make demo` shows the ranks in order, and CONTRIBUTING.md shows its output."""
 
 import os
 import re
@@ -26,7 +26,7 @@ def test_demo_prints_what_the_page_shows():
     command = ("make", "--no-print-directory", "demo", f"VENV={os.path.relpath(VENV, ROOT)}")
     printed = run_program(*command, cwd=ROOT, env={"MAKEFLAGS": "", "MAKELEVEL": ""}, check=True).stdout
     assert re.findall(r"^rank (\d+).*pid", printed, re.M) == ["0", "1"]
-    page = (ROOT / "docs/development.md").read_text()
+    page = (ROOT / "CONTRIBUTING.md").read_text()
     shown = re.search(r"^```console\n(\.venv/bin/ompbind plan.*?)^```", page, re.M | re.S)
     lines, expected = ([*map(without_numbers, text.splitlines())] for text in (printed, shown[1]))
     commands = re.compile(r"\.venv/|cat |next: ")

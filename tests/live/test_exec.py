@@ -168,7 +168,7 @@ def test_each_rank_prints_a_line_about_itself(ompbind, option):
     node = os.uname().nodename
     place = "1 place, 1 thread"
     assert found == [f"rank {i} of 2 on node {node}: CPU {cpu}, {place}" for i, cpu in enumerate(two_cpus())]
-    shown = re.findall(r"^ompbind: (rank .* on node .*)", (ROOT / "docs/launchers.md").read_text(), re.M)
+    shown = re.findall(r"^ompbind: (rank .* on node .*)", (ROOT / "docs/mpi-slurm.md").read_text(), re.M)
     assert [leave_out_values(line) for line in shown] == [leave_out_values(line) for line in found]
     assert done.stdout.count("OpenMP places") == (option == "--dry-run"), "one rank prints the plan"
 

@@ -29,14 +29,14 @@ from tests.slurm import find_free_ports, run_batch, start_slurm
 __all__ = ["nodes"]  # a fixture
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
-PAGE = "".join((DOCS / name).read_text() for name in ("recipes.md", "group-recipes.md", "containers.md"))
-FILES = dict(re.findall(r"^`([\w./-]+)`[^\n]*:\n\n```\w+\n(.*?)```", PAGE, re.M | re.S))
+PAGE = "".join((DOCS / name).read_text() for name in ("mpi-slurm.md", "groups.md", "containers.md"))
+FILES = dict(re.findall(r"^`([\w.][\w./-]+)`[^\n]*:\n\n```\w+\n(.*?)```", PAGE, re.M | re.S))
 """The files that the pages show, by name."""
 
 
 def shown_in(heading):
     """Return the lines that a recipe shows as output."""
-    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    section = re.split(rf"^#+ {heading}$", PAGE, maxsplit=1, flags=re.M)[1]
     return re.search(r"```text\n(.*?)```", section, re.S)[1].splitlines()
 
 

@@ -1,4 +1,4 @@
-"""The commands of docs/topology.md that record a machine, run on this machine."""
+"""The commands of docs/machines.md that record a machine, run on this machine."""
 
 import os
 import re
@@ -10,7 +10,7 @@ import pytest
 
 from ompbind.machine.read import read_machine
 
-PAGE = Path(__file__).parent.parent.parent / "docs/topology.md"
+PAGE = Path(__file__).parent.parent.parent / "docs/machines.md"
 
 
 def facts(devices):

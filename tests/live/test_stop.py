@@ -47,7 +47,7 @@ def live(start):
     ("script", "code"), [(WAIT, 143), (f"trap '' TERM; {WAIT}", 137), (f"trap 'exit 7' TERM; {WAIT}", 7)]
 )
 def test_a_run_is_stopped_and_its_exit_code_is_shown_as_on_the_page(ompbind, live, script, code):
-    page = (Path(__file__).parents[2] / "docs/sharing.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/queue.md").read_text()
     shown = page.partition("$ ompbind stop nightly\n")[2].partition("```")[0].replace("143", str(code))
     process = live("nightly", "--grace", "0.2" if code == 137 else "60", script=(script,), ranks=2)
     other = live("other")

@@ -24,7 +24,7 @@ from tests.machines import Shape, make_machine
 
 PLAN = make_plan(make_machine(Shape(cores=8)), Request(ranks=4))
 """Four ranks of two CPUs."""
-PAGE = (Path(__file__).parents[2] / "docs/reports.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/running.md").read_text()
 
 
 def coded(rank, code, **more):

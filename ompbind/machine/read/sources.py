@@ -35,7 +35,7 @@ SAMPLES = {
     "power9-2p": "160 CPUs, IBM POWER9 with SMT4",
     "z15-partition": "96 CPUs, IBM z15 with books and drawers",
 }
-"""A few words on each sample machine `sample_machines/NAME.json`; `docs/topology.md` describes them."""
+"""A few words on each sample machine `sample_machines/NAME.json`; `docs/machines.md` describes them."""
 
 SYNTHETIC = "synthetic:"  # the prefix of a topology source that describes a machine instead of naming a file
 SIZE_LIMIT = 64 << 20  # bytes of a file at most; the XML of 4,096 CPUs has a tenth

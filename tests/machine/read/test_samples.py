@@ -63,7 +63,7 @@ def test_samples_are_those_of_the_table():
     assert [row[0] for row in COUNTS] == NAMES
     files = resources.files("ompbind.machine.read").joinpath("sample_machines").iterdir()
     assert {file.name.removesuffix(".json") for file in files} == set(NAMES)
-    page = (Path(__file__).parents[3] / "docs/topology.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/machines.md").read_text()
     assert re.findall(r"^\| `sample:(.+)` \| ", page, re.M) == ["NAME", *NAMES]
 
 
