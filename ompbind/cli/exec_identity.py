@@ -133,20 +133,19 @@ def _join_job(
     for text, hint in _find_conflicts(rank, binding, machine.allowed, limit, all_ranks=strict):
         _warn(text, hint, strict=strict, quiet=settings.quiet)
     bound, is_first = len(binding.sharers) < size, identity.local_rank == 0
+    single = size == 1 and not masks and not (launcher_cpus or EMPTY) <= machine.allowed
     if settings.wait is not None:
         _check_wait(rank, identity, settings, bound=bound)
     for text in rank.unused if is_first and settings.verbose else ():
         print_message(text)
+    if (bound or single) and request.mask is None and is_first and not settings.quiet:
+        cpus = named("CPU", machine.allowed)
+        binder = "an outer 'ompbind exec'" if machine.allowed == outer else rank.launcher
+        text = f"ranks are already bound by {binder}, rank {identity.rank} to {cpus}; they keep their CPUs"
+        if len(binding.sharers) > 1:
+            text += f", and local {named('rank', binding.sharers)} divide these"
+        print_message(text)
     if bound and request.mask is None:
-        if is_first and not settings.quiet:
-            cpus = named("CPU", machine.allowed)
-            binder = "an outer 'ompbind exec'" if machine.allowed == outer else rank.launcher
-            text = (
-                f"ranks are already bound by {binder}, rank {identity.rank} to {cpus}; they keep their CPUs"
-            )
-            if len(binding.sharers) > 1:
-                text += f", and local {named('rank', binding.sharers)} divide these"
-            print_message(text)
         identity, request = _request_own_cpus(identity, request, settings, binding.sharers)
     if request.devices:
         quiet = settings.quiet

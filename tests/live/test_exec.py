@@ -144,13 +144,14 @@ def launcher_words(launcher, number, binding="none"):
     return (required(name), *args)
 
 
-@pytest.mark.parametrize("binding", ["none", "core"])
+@pytest.mark.parametrize(("size", "binding"), [(1, "none"), (1, "core"), (2, "none"), (2, "core")])
 @pytest.mark.parametrize("launcher", EACH_LAUNCHER)
-def test_under_real_launchers(ompbind, launcher, binding):
-    done = ompbind("exec", "--", *SHOW, before=launcher_words(launcher, 2, binding))
+def test_under_real_launchers(ompbind, launcher, size, binding):
+    each = [[*two_cpus()]] if (size, binding) == (1, "none") else [[cpu] for cpu in two_cpus()[:size]]
+    done = ompbind("exec", "--", *SHOW, before=launcher_words(launcher, size, binding))
     reports = read_reports(done.stdout)
-    assert [report["cpus"] for report in reports] == [[cpu] for cpu in two_cpus()], done.stderr
-    assert [numbers(report) for report in reports] == [[0, 2, 0, 2], [1, 2, 1, 2]]
+    assert [report["cpus"] for report in reports] == each, done.stderr
+    assert [numbers(report) for report in reports] == [[rank, size] * 2 for rank in range(size)]
     assert len({report["OMPBIND_RUN_ID"] for report in reports}) == 1
     assert done.stderr.count("already bound by") == (binding == "core")  # one message for all ranks
 
