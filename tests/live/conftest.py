@@ -245,7 +245,7 @@ def skip_without(name, remedy=""):
 
 PACKAGES = {
     "libgomp": "libgomp1", "libomp 14": "libomp5-14", "cc": "gcc", "ps": "procps", "script": "bsdutils",
-    "ip": "iproute2", "man": "man-db", "pgbench": "postgresql-contrib",
+    "ctest": "cmake", "ip": "iproute2", "man": "man-db", "pgbench": "postgresql-contrib",
     "mpiexec.hydra": "mpich", "mpirun.openmpi": "openmpi-bin",
     "srun": "slurm-client", "sbatch": "slurm-client", "salloc": "slurm-client",
     "lstopo-no-graphics": "hwloc-nox", "hwloc-distrib": "hwloc-nox", "hwloc-bind": "hwloc-nox",

