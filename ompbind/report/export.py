@@ -1,9 +1,9 @@
 """A plan as options of other tools: masks, variables, taskset, numactl, srun, systemd, docker, vLLM, SGLang.
 
 Other tools take the CPUs of a rank as a set of OS numbers. They know neither the order of CPUs nor which
-thread gets which CPU. A format names the NUMA nodes of a rank's memory if they are known, and refuses a
-`--memory` policy that its tool does not have. On a system that cannot bind processes, formats that bind
-raise RequestError. To add a format: one function, and one row in `cli.plan`.
+thread gets which CPU. A format sets the memory policy that `run` sets (none for `--memory local`), and
+refuses a policy that its tool does not have. On a system that cannot bind processes, formats that bind raise
+RequestError. To add a format: one function, and one row in `cli.plan`.
 """
 
 import re
@@ -48,7 +48,7 @@ def render_taskset(plan: Plan) -> str:
 
 
 def render_numactl(plan: Plan) -> str:
-    """Render for each rank a line to put before its command: `numactl --physcpubind=0-3 --membind=0`."""
+    """Render for each rank a line to put before its command: `numactl --physcpubind=0-3`."""
     options = {
         MemoryMode.PREFERRED: "preferred",
         MemoryMode.INTERLEAVE: "interleave",
@@ -56,7 +56,7 @@ def render_numactl(plan: Plan) -> str:
     }
     lines = []
     for placement in _confined_ranks(plan):
-        option, nodes = options.get(plan.request.memory, "membind"), _memory_nodes(plan, placement)
+        option, nodes = options.get(plan.request.memory, "membind"), _memory_nodes(placement)
         if option == "preferred" and len(nodes) > 1:
             option = "preferred-many"  # needs numactl 2.0.15
         memory = f" --{option}={nodes}" if nodes else ""
@@ -70,7 +70,7 @@ SLURM_NODES = 128  # NUMA nodes that --mem-bind can name: Slurm cuts off longer 
 def render_slurm(plan: Plan) -> str:
     """Render the options of an srun that has a whole node (machine): CPU and memory masks of all tasks.
 
-    Memory is left out unless all ranks have NUMA nodes. Raises RequestError for numbers of NUMA nodes that
+    Memory is left out unless all ranks have a policy. Raises RequestError for numbers of NUMA nodes that
     are too high for Slurm, and for a --memory policy other than local and bind.
     """
     _check_memory(plan, "Slurm", MemoryMode.BIND)
@@ -83,7 +83,7 @@ def render_slurm(plan: Plan) -> str:
         return ",".join(f"{members.bits:#x}" for members in sets)  # of any length, without commas inside
 
     words.append(f"--cpu-bind=mask_cpu:{render_masks(placement.cpuset for placement in ranks)}")
-    memory = [_memory_nodes(plan, placement) for placement in ranks]
+    memory = [_memory_nodes(placement) for placement in ranks]
     for placement, nodes in zip(ranks, memory, strict=True):
         if nodes.bits >> SLURM_NODES:
             raise RequestError(
@@ -115,7 +115,7 @@ def render_docker(plan: Plan, variables: Sequence[Variables]) -> str:
     _check_memory(plan, "a container", MemoryMode.BIND)
     lines = []
     for placement, environment in zip(_confined_ranks(plan), variables, strict=True):
-        nodes = _memory_nodes(plan, placement)
+        nodes = _memory_nodes(placement)
         memory = [f"--cpuset-mems={nodes}"] if nodes else []
         cpus = f"--cpuset-cpus={placement.cpuset}"
         devices = _make_container_options(plan, placement)
@@ -159,12 +159,12 @@ def render_env(plan: Plan, variables: Sequence[Variables]) -> str:
 def render_systemd(plan: Plan, variables: Sequence[Variables]) -> str:
     """Render a drop-in for the unit of one rank: its CPUs, its memory, and its variables.
 
-    It replaces the CPUs and NUMA nodes of the unit itself. Raises RequestError for values that systemd
-    refuses, and for --memory preferred with several nodes.
+    It replaces the CPUs of the unit itself, and with --memory its NUMA nodes. Raises RequestError for values
+    that systemd refuses, and for --memory preferred with several nodes.
     """
     (placement,), (environment,) = _confined_ranks(plan), variables
     lines = ["[Service]", "CPUAffinity=", f"CPUAffinity={placement.cpuset}"]
-    nodes, mode = _memory_nodes(plan, placement), plan.request.memory
+    nodes, mode = _memory_nodes(placement), plan.request.memory
     if mode is MemoryMode.PREFERRED and len(nodes) > 1:
         raise RequestError(
             f"systemd can prefer a single NUMA node only, rank {placement.rank} has {nodes}",
@@ -173,8 +173,7 @@ def render_systemd(plan: Plan, variables: Sequence[Variables]) -> str:
     if mode is MemoryMode.WEIGHTED:
         raise RequestError("systemd has no weighted interleave", hint="use --memory interleave")
     if nodes:
-        policy = "bind" if mode is MemoryMode.LOCAL else str(mode)
-        lines += [f"NUMAPolicy={policy}", "NUMAMask=", f"NUMAMask={nodes}"]
+        lines += [f"NUMAPolicy={mode}", "NUMAMask=", f"NUMAMask={nodes}"]
     for name, value in sorted(environment.items()):  # see systemd.exec(5)
         if value is None:
             lines.append(f"UnsetEnvironment={name}")
@@ -240,10 +239,8 @@ def _confined_ranks(plan: Plan) -> tuple[Placement, ...]:
     return plan.placements
 
 
-def _memory_nodes(plan: Plan, placement: Placement) -> CpuSet:
-    """Return the NUMA nodes of a rank's memory; none if they are unknown or no memory policy can be set."""
-    if plan.request.memory is MemoryMode.LOCAL:
-        return CpuSet(placement.memory_nodes)
+def _memory_nodes(placement: Placement) -> CpuSet:
+    """Return the NUMA nodes of a rank's memory policy, none without a policy."""
     return CpuSet(placement.memory.nodes) if placement.memory else CpuSet()
 
 

@@ -40,6 +40,16 @@ def test_what_goes_before_a_command_confines_it(tool, shell):
         assert allowed(done.stdout) == [str(cpu)], done.stderr
 
 
+@pytest.mark.parametrize("mode", ["local", "bind", "preferred", "interleave"])
+def test_memory_before_a_command_is_bound_as_run_binds_it(mode):
+    """The policy that a rank inherits is kept by both without --memory."""
+    has_nodes = Path("/sys/devices/system/node/node0").exists()
+    outer = f"{required('numactl')} --interleave=0 " if has_nodes else ""
+    by_run = run(f"{outer}ompbind run --memory {mode} -- numactl --show").stdout
+    done = run(f"{outer}$(ompbind plan --memory {mode} --format numactl) numactl --show")
+    assert (done.stdout, f"policy: {mode}" in by_run) == (by_run, mode != "local" and has_nodes), done.stderr
+
+
 NAME = 'my user\'s  ü "x" $HOME `y`, and further words so that lines are too long for a terminal'
 
 
@@ -88,7 +98,10 @@ MACHINE = "synthetic:pack:2 numa:1 core:40 pu:2(indexes=2*80:1*2)"
 VALUE = 'it\'s "quoted" \\ $HOME ${x} 100% %h\té'
 
 
-def test_systemd_understands_the_drop_in():
+@pytest.mark.parametrize(("memory", "policy", "nodes"), [
+    ((), "preferred", "77"), (("--memory", "bind"), "bind", "1"),
+])  # fmt: skip
+def test_systemd_understands_the_drop_in(memory, policy, nodes):
     """Its manager loads a unit with the drop-in for rank 1, prints the settings and starts nothing.
 
     It refuses to run as root.
@@ -101,14 +114,14 @@ def test_systemd_understands_the_drop_in():
     with public_directory() as directory:
         (directory / "demo.service").write_text(UNIT)
         (directory / "demo.service.d").mkdir()
-        (directory / "demo.service.d/ompbind.conf").write_text(exported("systemd", *options))
+        (directory / "demo.service.d/ompbind.conf").write_text(exported("systemd", *options, *memory))
         env = {"SYSTEMD_UNIT_PATH": str(directory), "HOME": "/nonexistent"}
         command = [*before, manager, "--test", "--system", "--unit=demo.service"]
         done = run_program(*command, env=env, cwd="/")
     shown = re.findall(r"^\s*(\w+): ?(.*)$", done.stdout, re.M)
     settings = {name: [value for other, value in shown if other == name] for name, _ in shown}
     assert settings.get("CPUAffinity") == ["40-79 120-159"], done.stdout + done.stderr
-    assert (settings["NUMAPolicy"], settings["NUMAMask"]) == (["bind"], ["1"])
+    assert (settings["NUMAPolicy"], settings["NUMAMask"]) == ([policy], [nodes])
     assert f"VALUE={VALUE}" in settings["Environment"]
     assert {"RANK=1", "OMP_NUM_THREADS=80"} <= set(settings["Environment"])
     assert "KMP_AFFINITY" in settings["UnsetEnvironment"]
@@ -120,7 +133,8 @@ def test_podman_confines_a_container():
     show = shlex.join(["/bin/sh", "-c", f"{WHERE}; printenv VALUE OMP_PLACES"])
     with podman_run() as words:
         for rank, cpu in enumerate(two_cpus()):
-            options = exported("docker", "-n", "2", "--rank", str(rank), "--env", f"VALUE={VALUE}")
+            words_of_plan = ("-n", "2", "--memory", "bind", "--env", f"VALUE={VALUE}")
+            options = exported("docker", *words_of_plan, "--rank", str(rank))
             done = run(f"{shlex.join(words)} {options} --rootfs /:O {show}")
             assert allowed(done.stdout) == [str(cpu)], done.stderr
             assert done.stdout.splitlines()[-2:] == [VALUE, f"{{{cpu}}}"]

@@ -16,6 +16,7 @@ from ompbind.planning.plan import MemoryPolicy
 from ompbind.planning.request import MemoryMode
 from tests.machines import Shape, make_machine, with_distances
 from tests.planning.test_planner import lists, plan_on
+from tests.tables import rows
 
 UNKNOWN = make_machine(Shape(packages=2, nodes=2, cores=4))
 FOUR = with_distances(UNKNOWN, [(10, 12, 21, 21), (12, 10, 21, 21), (21, 21, 10, 12), (21, 21, 12, 10)])
@@ -145,23 +146,30 @@ def test_ranks_have_the_nodes_of_their_cpus_and_notes_name_exceptions(machine, o
         assert policies(planned(machine, strict=True, **options)) == expected
 
 
-@pytest.mark.parametrize(("name", "options", "expected"), [
-    ("numactl", {}, "--membind=0\n.*--membind=1"),
-    ("numactl", {"memory": PREFERRED}, "--preferred=0\n.*--preferred=1"),
-    ("numactl", {"memory": PREFERRED, "ranks": 1}, "--preferred-many=0-1"),
-    ("numactl", {"memory": MemoryMode.WEIGHTED, "ranks": 1}, "--weighted-interleave=0-1"),
-    ("systemd", {"memory": MemoryMode.WEIGHTED, "ranks": 1}, None),
-    ("systemd", {"memory": PREFERRED, "ranks": 1}, None),
-])  # fmt: skip
-def test_exports_have_the_policy_if_the_tool_supports_it(name, options, expected):
-    plan = planned(**options)
-    render = FORMATS[name].render
-    taken = [[{} for _ in plan.placements]] if FORMATS[name].takes == "variables" else []
-    if expected:
-        assert re.search(f"{expected}$", render(plan, *taken))
-    else:
-        with pytest.raises(RequestError):
-            render(plan, *taken)
+EXPORTS = """
+    numactl |  | --membind=0-1         | --preferred-many=0-1 | --interleave=0-1         | --weighted-interleave=0-1
+    systemd |  | NUMAPolicy=bind NUMAMask= NUMAMask=0-1 | error | NUMAPolicy=interleave NUMAMask= NUMAMask=0-1 | error
+    docker  |  | --cpuset-mems=0-1     | error                | error                    | error
+    slurm   |  | --mem-bind=mask_mem:0x3 | error              | error                    | error
+    taskset |  | error                 | error                | error                    | error
+    vllm    |  | error                 | error                | error                    | error
+    sglang  |  | error                 | error                | error                    | error
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize("cells", rows(EXPORTS))
+def test_exports_have_the_policy_of_run_or_an_error_if_the_tool_has_none(cells):
+    row = FORMATS[cells[0]]
+    for mode, expected in zip(MemoryMode, cells[1:], strict=True):
+        plan = planned(ranks=1, memory=mode)
+        taken = [[{}]] if row.takes == "variables" else []
+        if expected == "error":
+            with pytest.raises(RequestError):
+                row.render(plan, *taken)
+        else:
+            words = row.render(plan, *taken).split()
+            assert " ".join(filter(re.compile("(?i).*(mem|numa[mp]|prefer|inter)").match, words)) == expected
+            assert bool(plan.placements[0].memory) == bool(expected)
 
 
 def test_modes_have_the_numbers_of_the_kernel_and_the_main_node_has_the_most_cpus():

@@ -18,6 +18,8 @@ from ompbind.commands.placeholders import parse_assignment
 from ompbind.errors import RequestError
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind
+from ompbind.planning.memory import add_policies
+from ompbind.planning.plan import MemoryPolicy
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request, Sharing
 from ompbind.report.plan_json import plan_record
@@ -129,14 +131,15 @@ READ = {
 
 @given(plans())
 def test_ranks_have_the_same_cpus_when_read_back(plan):
+    bound = add_policies(plan.replace(request=plan.request.replace(memory=MemoryMode.BIND)))
     for name, read in READ.items():
         ranks = list(read(render(name, plan)))
         is_server = name in SERVERS
         given = [rank.cpus[: rank.threads] if is_server else rank.cpuset for rank in plan.placements]
-        assert [cpus for cpus, _ in ranks] == [set(cpus) for cpus in given]
+        assert ranks == [(set(cpus), None) for cpus in given]
         if name in ("numactl", "docker", "systemd", "slurm"):
             nodes = [set(placement.memory_nodes) for placement in plan.placements]
-            assert [nodes for _, nodes in ranks] == nodes
+            assert [nodes for _, nodes in read(render(name, bound))] == nodes
         assert not any(cpu in plan.reserved for cpus, _ in ranks for cpu in cpus)
 
 
@@ -147,8 +150,7 @@ def test_ranks_have_the_same_cpus_when_read_back(plan):
      "export VLLM_CPU_OMP_THREADS_BIND='4,9|0-1'"),
     ("sglang", {"ranks": 2, "service_cores": 1}, "export SGLANG_CPU_OMP_THREADS_BIND='0-2|4-6'"),
     ("slurm", {"ranks": 17, "mask": "0", "sharing": Sharing.SHARE},
-     f"--nodes=1 --ntasks=17 --overcommit --cpu-bind=mask_cpu:{','.join(['0x1'] * 17)}"
-     f" --mem-bind=mask_mem:{','.join(['0x1'] * 17)}"),
+     f"--nodes=1 --ntasks=17 --overcommit --cpu-bind=mask_cpu:{','.join(['0x1'] * 17)}"),
 ])  # fmt: skip
 def test_what_is_printed(name, options, text):
     assert render(name, made(**options)) == [text]
@@ -186,14 +188,14 @@ def test_limits_of_slurm():
     plan = made(ranks=1, mask="0", machine=make_machine(Shape(cores=1200)))
     (only,) = plan.placements
 
-    def line(**changes):
-        return render("slurm", plan.replace(placements=(only.replace(**changes),)))[0]
+    def line(*nodes, **changes):
+        memory = MemoryPolicy(mode=MemoryMode.BIND, nodes=nodes, main_node=nodes[0]) if nodes else None
+        return render("slurm", plan.replace(placements=(only.replace(memory=memory, **changes),)))[0]
 
-    assert f"mask_cpu:{(1 << 1199) + (1 << 64) + 8:#x} " in line(cpus=(3, 64, 1199))
-    assert f"mask_mem:{1 << 127:#x}" in line(memory_nodes=(127,))
-    assert "mem-bind" not in line(memory_nodes=())
+    assert line(cpus=(3, 64, 1199)).endswith(f"mask_cpu:{(1 << 1199) + (1 << 64) + 8:#x}")
+    assert f"mask_mem:{1 << 127:#x}" in line(127)
     with pytest.raises(RequestError, match="nodes 0 to 127 only, rank 0 has 0,128"):
-        line(memory_nodes=(0, 128))
+        line(0, 128)
 
 
 @pytest.mark.parametrize("name", READ)
