@@ -35,10 +35,11 @@ $(VENV)/.site: pyproject.toml $(VENV)/.installed
 
 # The numbers of two ranks, or of one if two do not fit.
 demo: RANKS = $(shell $(BIN)/ompbind plan -n 2 >/dev/null 2>&1 && echo 0 1 || echo 0)
-demo: $(VENV)/.installed ## set up, plan two ranks (one on a single CPU), run them and show where each thread ran
+demo: $(VENV)/.installed ## set up, plan two ranks (one on a single CPU), run them, show where each thread ran, and what binding gains
 	$(BIN)/ompbind plan -n $(words $(RANKS))
 	$(BIN)/ompbind run -n $(words $(RANKS)) --log-dir $(VENV)/demo --force -- $(BIN)/ompbind probe
 	cat $(RANKS:%=$(VENV)/demo/%.out)
+	$(BIN)/python benchmarks/demo.py $(VENV)/demo $(words $(RANKS))
 	@echo "next: $(BIN)/ompbind run -n $(words $(RANKS)) -- YOUR-COMMAND (first steps: docs/tutorial.md)"
 
 test: $(VENV)/.developing ## set up and run the tests in parallel; the last lines list skipped tests with reasons
