@@ -64,6 +64,8 @@ _FILES = (
     (f"~/.config/ompbind/{FILE_NAME}", "Options and presets of the user."),
 )
 
+_PAGES = "The pages of the documentation: 'ompbind help pages' lists them."
+
 _REPORT = "To report a fault, add the output of 'ompbind doctor': the versions, the system and the machine."
 
 
@@ -85,7 +87,7 @@ def render_man_page() -> str:
         ".SH FILES", *_entries(_FILES),
         ".SH EXAMPLES", *(line for verb in verbs for line in _examples(verb)),
         ".SH REPORTING BUGS", *_paragraphs(_REPORT),
-        ".SH SEE ALSO", *_references(),
+        ".SH SEE ALSO", *_references(), *_paragraphs(_PAGES),
     )  # fmt: skip
     kept = (line for before, line in pairwise(("", *lines)) if line != ".PP" or not before.startswith(".SH"))
     return "\n".join(kept) + "\n"

@@ -165,11 +165,12 @@ def check_metadata(_: Check) -> str:
 
 
 def check_contents(_: Check) -> str:
-    """The wheel has the tracked files of the package; the sdist has all tracked files."""
+    """The wheel has the tracked files of the package, and the pages; the sdist has all tracked files."""
     tracked = run_tool("git", "ls-files").splitlines()
     wheel, sdist = find_builds()
     in_wheel, in_sdist = read_wheel(wheel), read_sdist(sdist)
-    compare("wheel", in_wheel, {name for name in tracked if name.startswith("ompbind/")})
+    installed = (re.sub(r"^docs/(?=[^/]*\.md$|schemas/)", "ompbind/pages/", name) for name in tracked)
+    compare("wheel", in_wheel, {name for name in installed if name.startswith("ompbind/")})
     compare("sdist", in_sdist, {*tracked, "PKG-INFO"})
     return f"{len(in_wheel)} and {len(in_sdist)} files"
 
@@ -207,7 +208,7 @@ def check_installation(check: Check) -> str:
 def try_commands(ompbind: Sequence[str | Path], directory: Path) -> str:
     """Run each kind of command once in a directory; return which."""
     env = {"PATH": os.defpath, "HOME": str(directory), "OMPBIND_RUNTIME_DIR": str(directory)}
-    for words in ("plan -n 1", "run -n 1 -- true", "exec -- true", "topo", "config", "run --help"):
+    for words in ("plan -n 1", "run -n 1 -- true", "exec -- true", "topo", "config", "help tutorial"):
         run_tool(*ompbind, *words.split(), cwd=directory, env=env)
     shown = run_tool(*ompbind, "--version", cwd=directory, env=env).split()
     if __version__ not in shown:

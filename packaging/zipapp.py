@@ -34,10 +34,15 @@ Files = dict[str, bytes]
 
 
 def read_ompbind() -> Files:
-    """Read the modules of ompbind, and the files that are installed beside them."""
-    package = ROOT / "ompbind"
+    """Read the modules of ompbind, and the files that are installed beside them, the pages too."""
+    package, docs = ROOT / "ompbind", ROOT / "docs"
     paths = (path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    return {**read_files(ROOT, [ROOT / "LICENSE", *paths]), "__main__.py": START.read_bytes()}
+    pages = read_files(docs, [*docs.glob("*.md"), *docs.glob("schemas/*.json")])
+    return {
+        **read_files(ROOT, [ROOT / "LICENSE", *paths]),
+        **{f"ompbind/pages/{name}": content for name, content in pages.items()},
+        "__main__.py": START.read_bytes(),
+    }
 
 
 def read_files(directory: Path, paths: Iterable[Path]) -> Files:

@@ -422,7 +422,7 @@ VERB = Verb(
     "bench",
     bench,
     summary="Compare placements of a command, and find the best.",
-    page="benchmarking.md",
+    page="benchmarking",
     examples=EXAMPLES,
     details=DETAILS,
     words="command",

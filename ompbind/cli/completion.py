@@ -111,7 +111,7 @@ VERB = Verb(
     "completion",
     completion,
     summary="Print the script with which a shell completes command lines.",
-    page="installation.md",
+    page="installation",
     examples=EXAMPLES,
     words="shell",
     complete_word=lambda _: tuple(SHELLS),

@@ -82,7 +82,7 @@ VERB = Verb(
     "config",
     config,
     summary="Show the value of each option, and where it comes from.",
-    page="configuration.md",
+    page="configuration",
     examples=EXAMPLES,
     details=DETAILS,
     words="optional command",

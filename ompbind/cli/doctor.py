@@ -101,7 +101,7 @@ VERB = Verb(
     "doctor",
     doctor,
     summary="Find what would break a binding on this machine.",
-    page="first-aid.md",
+    page="first-aid",
     examples=EXAMPLES,
     words="optional command",
 )

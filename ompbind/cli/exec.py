@@ -147,7 +147,7 @@ VERB = Verb(
     exec_rank,
     help=HELP,
     summary="Become one rank of a job that Slurm, MPI or another launcher started.",
-    page="mpi-slurm.md",
+    page="mpi-slurm",
     examples=EXAMPLES,
     details=DETAILS,
     words="command",

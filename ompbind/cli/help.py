@@ -1,28 +1,172 @@
-"""`ompbind help`: the help of ompbind, or of a verb."""
+"""`ompbind help`: a verb, a page of the documentation, an option, or the places of pages that contain words.
 
-from ompbind.cli import VERBS
+The pages are docs/*.md: a clone reads them there, and what is installed has them in ompbind/pages/.
+"""
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from importlib.resources import files
+from io import StringIO
+
+import click
+
+from ompbind.cli import VERBS, suggestions
+from ompbind.cli.console import read_screen, write_stdout
 from ompbind.cli.main import run_words
 from ompbind.cli.option import VerbContext
+from ompbind.cli.options import find_options
 from ompbind.cli.verb import Verb
 from ompbind.errors import OptionError
+from ompbind.report.text import Column, render_paragraph, render_table
+from ompbind.text import suggest_name
 
-EXAMPLES = (("All verbs", "ompbind help"), ("The options of run", "ompbind help run"))
+EXAMPLES = (
+    ("The options of run", "ompbind help run"),
+    ("All pages", "ompbind help pages"),
+    ("A page", "ompbind help tutorial"),
+    ("An option", "ompbind help --mask"),
+    ("Where pages mention words", "ompbind help search cpu quota"),
+)
+
+LIST, SEARCH = "pages", "search"  # docs/README.md is the list of pages
+AROUND = 60  # characters that are shown on each side of a word that is found
+
+_ROW = re.compile(r"^\| .+ \(`ompbind help ([\w-]+)`\) \| (.+) \|$", re.M)  # of the list of pages
+_LINK = re.compile(r"(!?)\[([^]]*)\]\((?!https?:)([^)#]*)[^)]*\)")
+_PART = re.compile(r"\n(?=\n|#|```|\||[*-] |\d+\. )")  # between paragraphs, rows and items of a page
+
+
+def read_pages() -> dict[str, str]:
+    """Read the text of each page; a link becomes its text and the command that shows the page."""
+    installed = files("ompbind") / "pages"
+    directory = installed if installed.is_dir() else files("ompbind") / ".." / "docs"
+    texts = {_name(path.name): path.read_text("utf-8") for path in directory.iterdir() if ".md" in path.name}
+    return {name: _LINK.sub(_render_link, re.sub("<!--.*?-->\n", "", texts[name])) for name in sorted(texts)}
+
+
+def _name(file: str) -> str:
+    return LIST if file == "README.md" else file.removeprefix("docs/").removesuffix(".md")
+
+
+def _render_link(link: re.Match[str]) -> str:
+    picture, text, target = link.groups()
+    if picture:
+        return f"(picture: {text})"
+    return f"{text} (`ompbind help {_name(target)}`)" if re.fullmatch(r"[\w-]+\.md", target) else text
 
 
 def show_help(ctx: VerbContext) -> int:
-    """Show the help of ompbind or of a verb."""
+    """Show the help of ompbind or of a verb, a page of the documentation, or an option.
+
+    'help pages' lists the pages; 'help search WORD' lists the places of pages that contain all the words.
+    """
     words: tuple[str, ...] = ctx.params["words"]
-    if len(words) > 1:
-        raise OptionError("help is for one verb at a time", hint=f"write 'ompbind help {words[0]}'")
-    return run_words([*words, "--help"])
+    if not words or (len(words) == 1 and words[0] in VERBS):
+        return run_words([*words, "--help"])
+    pages, topic, width = read_pages(), _name("-".join(words)).lower(), read_screen().text_width
+    if words[-1].startswith("-"):
+        write_stdout("\n\n".join(_describe_option(words[-1].partition("=")[0], pages, width)))
+    elif words[0] == SEARCH:
+        _show("\n".join(_search(words[1:], pages)))
+    elif topic == LIST:
+        names, texts = zip(*_ROW.findall(pages[LIST]), strict=True)
+        columns = Column(title="page", cells=names), Column(title="what it is for", cells=texts, grows=True)
+        _show(render_table(columns, width))
+    elif topic in pages:
+        _show(pages[topic], is_markdown=True)
+    else:
+        parts = (name for name in pages if topic in name.split("-"))
+        options = (f"--{topic}" for verb in VERBS for option in find_options(verb) if option.key == topic)
+        meant = next(parts, "") or next(options, "") or suggest_name(topic, [*VERBS, *pages, SEARCH])
+        meant = meant or suggestions.suggest_verb(topic, VERBS)
+        hint = f"did you mean 'ompbind help {meant}'?" if meant else f"try 'ompbind help {SEARCH} {topic}'"
+        raise OptionError(f"no command or page is named {topic!r}", hint=hint)
+    return 0
+
+
+def _describe_option(name: str, pages: Mapping[str, str], width: int) -> Iterator[str]:
+    """Yield a text for each option with a name: its help, commands and variable, and pages about it."""
+    rows = [*dict.fromkeys(option for verb in VERBS for option in find_options(verb))]
+    found = [option for option in rows if name in (*option.names, option.reset_name)]
+    if not found:
+        meant = suggestions.suggest_option(name, "", [known for option in rows for known in option.names])
+        hint = suggestions.make_hint(meant) if meant else f"try 'ompbind help {SEARCH} {name.strip('-')}'"
+        raise OptionError(f"no option is named {name!r}", hint=hint)
+    for option in found:
+        named = re.compile(rf"(?<![\w-]){option.long_name}(?![\w-])")
+        counts = {page: len(named.findall(pages[page])) for page in pages if page not in ("reference", LIST)}
+        best = sorted(filter(counts.get, counts), key=counts.__getitem__, reverse=True)[:3]
+        lines = {
+            "  meaning": option.render_help(), "  commands": ", ".join(option.verbs),
+            "  variable": option.variable, "  reset": option.reset_name,
+            "  more": ", ".join(f"ompbind help {page}" for page in best),
+        }  # fmt: skip
+        shown = (render_paragraph(label, text, width) for label, text in lines.items() if text)
+        yield "\n".join((option.render_names(), *shown))
+
+
+def _search(words: tuple[str, ...], pages: Mapping[str, str]) -> Iterator[str]:
+    """Yield the page and heading of each place that contains all words in any case, and the text there."""
+    wanted, before = " ".join(words).lower().split(), ""
+    for page, text in pages.items():
+        heading, is_code = "", False
+        for part in _PART.split(text):
+            line = " ".join(part.split()).strip("| ")
+            is_code ^= line.startswith("```")
+            heading = line.lstrip("# ") if line.startswith("#") and not is_code else heading
+            if not wanted or not all(word in line.lower() for word in wanted):
+                continue
+            if (place := f"{page}: {heading}") != before:
+                yield place
+            before, at = place, line.lower().find(" ".join(wanted))
+            at = at if at >= 0 else line.lower().index(wanted[0])
+            left, right = line.rfind(" ", 0, max(0, at - AROUND)) + 1, line.find(" ", at + AROUND)
+            if not line.startswith("#"):
+                yield f"  {'... ' if left else ''}" + (
+                    f"{line[left:right]} ..." if right > 0 else line[left:]
+                )
+    if not before:
+        text = f"no page contains {' and '.join(map(repr, wanted))}" if wanted else "no word to search for"
+        raise OptionError(text, hint=f"'ompbind help {LIST}' lists the pages")
+
+
+def _show(text: str, *, is_markdown: bool = False) -> None:
+    """Show a text: formatted and in a pager on a terminal, else as it is."""
+    screen = read_screen()
+    if not (sys.stdout and sys.stdout.isatty()):
+        write_stdout(text.rstrip("\n"))
+        return
+    with suppress(ImportError):  # the zipapp has only a part of rich
+        from rich.console import Console  # noqa: PLC0415 - door: rich
+        from rich.markdown import Markdown  # noqa: PLC0415 - door: rich
+        from rich.theme import Theme  # noqa: PLC0415 - door: rich
+
+        if is_markdown and screen.is_unicode:
+            made, theme = StringIO(), Theme({"markdown.code": "bold"})  # by default on black
+            console = Console(file=made, width=screen.text_width, force_terminal=screen.styled, theme=theme)
+            console.print(Markdown(text, hyperlinks=False, code_theme="ansi_dark"))
+            text = made.getvalue()
+    os.environ.setdefault("LESS", "-FRX")  # text that fits on the screen stays there
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # for the pager
+    click.echo_via_pager(text)
+
+
+def _complete(text: str) -> list[str]:
+    """Return the words that may follow."""
+    options = (name for verb in VERBS for option in find_options(verb) for name in option.names)
+    return [*dict.fromkeys(options)] if text.startswith("-") else [*VERBS, SEARCH, *read_pages()]
 
 
 VERB = Verb(
     "help",
     show_help,
-    summary="Show the help of ompbind or of a verb.",
-    page="README.md",
+    summary="Show the help of a verb, a page of the documentation, or an option.",
+    page="pages",
     examples=EXAMPLES,
-    words="verb",
-    complete_word=lambda _: VERBS,
+    words="topic",
+    complete_word=_complete,
 )

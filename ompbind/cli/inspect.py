@@ -412,7 +412,7 @@ VERB = Verb(
     "inspect",
     inspect,
     summary="Show each running thread's affinity mask and last CPU.",
-    page="verify.md",
+    page="verify",
     examples=EXAMPLES,
     words="targets",
     complete_word=lambda _: sorted({run.run_id for run in read_visible_runs()}),

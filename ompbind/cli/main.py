@@ -40,7 +40,7 @@ def load_verb(name: str) -> Any:
     "ompbind",
     cls=Verbs,
     add_help_option=False,
-    epilog="First steps: docs/tutorial.md. All pages: docs/README.md",
+    epilog="First steps: ompbind help tutorial. All pages: ompbind help pages",
 )
 def cli() -> None:
     """Start copies (ranks) of a command, each bound to well-chosen CPUs of its own.

@@ -149,7 +149,7 @@ VERB = Verb(
     "plan",
     plan,
     summary="Show which CPUs every rank would get.",
-    page="placement.md",
+    page="placement",
     examples=EXAMPLES,
     details=DETAILS,
     words="optional command",

@@ -102,6 +102,6 @@ VERB = Verb(
     "probe",
     probe,
     summary="Run real OpenMP threads and show their CPUs.",
-    page="explanation.md",
+    page="explanation",
     examples=EXAMPLES,
 )

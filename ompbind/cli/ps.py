@@ -135,5 +135,5 @@ def _make_record(info: RunInfo) -> dict[str, object]:
 
 
 VERB = Verb(
-    "ps", ps, summary="List live runs on this machine and their CPUs.", page="queue.md", examples=EXAMPLES
+    "ps", ps, summary="List live runs on this machine and their CPUs.", page="queue", examples=EXAMPLES
 )

@@ -211,7 +211,7 @@ VERB = Verb(
     "rebind",
     rebind,
     summary="Give running processes the CPUs of a plan.",
-    page="verify.md",
+    page="verify",
     examples=EXAMPLES,
     words="targets",
     complete_word=lambda _: sorted({run.run_id for run in read_visible_runs()}),

@@ -204,7 +204,7 @@ VERB = Verb(
     "run",
     run,
     summary="Plan, start and supervise n ranks of a command.",
-    page="running.md",
+    page="running",
     examples=EXAMPLES,
     details=DETAILS,
     words="command",

@@ -136,7 +136,7 @@ VERB = Verb(
     "stop",
     stop,
     summary="Stop live runs, and wait until they have exited.",
-    page="queue.md",
+    page="queue",
     examples=EXAMPLES,
     words="runs",
     complete_word=lambda _: sorted({run.run_id for run in read_visible_runs()}),

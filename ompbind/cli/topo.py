@@ -290,6 +290,6 @@ VERB = Verb(
     "topo",
     topo,
     summary="Show the machine: NUMA nodes, caches, cores, GPUs, NICs.",
-    page="machines.md",
+    page="machines",
     examples=EXAMPLES,
 )

@@ -27,7 +27,7 @@ _RESETS = (
 )
 METAVARS = {
     "command": "CMD...", "optional command": "[-- CMD...]", "targets": "[PID|RUN]...", "runs": "RUN...",
-    "shell": "bash|zsh|fish", "verb": "[VERB]",
+    "shell": "bash|zsh|fish", "topic": "[VERB|PAGE|OPTION]",
 }  # fmt: skip
 """What stands for the words after the options in the help."""
 
@@ -50,7 +50,7 @@ class Verb(click.Command):
 
     - `run`: does the work, and returns the exit code
     - `help`: its description, without it the docstring of `run`; `summary`: the line in the list of verbs
-    - `page`: the page of the documentation about it, "running.md"
+    - `page`: the page of the documentation about it, "running"
     - `examples`: pairs of a description and a command line; `details` only the complete help shows
     - `words`: which words follow the options, a key of METAVARS; `complete_word` completes them
     - `prints_warnings`: returns whether this process prints warnings about options; only one of the processes
@@ -97,6 +97,7 @@ class Verb(click.Command):
             add_help_option=False,
         )
         self.allow_interspersed_args = "command" not in words
+        self.ignore_unknown_options = words == "topic"  # it may be an option of another verb
         self.run, self.prints_warnings, self.refuse, self.checks = run, prints_warnings, refuse, checks
         self.page, self.examples, self.details, self.words = page, examples, details, words
 
@@ -179,7 +180,10 @@ class Verb(click.Command):
             sections["Options"] += sections.pop(HELP, [])
         width = max((len(names) for records in sections.values() for names, _ in records), default=0)
         for section, records in sections.items():
-            with formatter.section(section):
+            if not self._is_short(ctx) or section == next(iter(sections)):
+                formatter.write_paragraph()
+            formatter.write_heading(section)
+            with formatter.indentation():
                 formatter.write_dl([(names.ljust(width), text) for names, text in records])
         if self.name in PLANNING and not self._is_short(ctx):
             formatter.write_paragraph()
@@ -200,7 +204,7 @@ class Verb(click.Command):
                 formatter.write(f"{space}{row if fits else f'  {line}'}\n")
         all_options = f"All options: '{ctx.command_path} --help-all'. " if short else ""
         formatter.write_paragraph()
-        formatter.write_text(f"{all_options}Documentation: docs/{self.page}")
+        formatter.write_text(f"{all_options}More: ompbind help {self.page}")
 
     def _is_short(self, ctx: click.Context) -> bool:
         return self.has_short_help and ctx.meta.get(HELP_SHOWN) != "help_all"
@@ -212,6 +216,8 @@ class Verb(click.Command):
         for item in found:
             if item.value in by_name:
                 item.help = by_name[item.value].render_help()
+        if self.ignore_unknown_options:  # click completes an argument only if no option is begun
+            found += self.params[0].shell_complete(ctx, incomplete)
         resets = (option.reset_name for option in self.options if incomplete.startswith("--no"))
         return found + [make_completion(name) for name in resets if name.startswith(incomplete)]
 

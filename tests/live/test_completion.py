@@ -109,6 +109,8 @@ LINES = rows("""
     run -n 2 -- readlin                  | run -n 2 -- readlink
     run cat basi                         | run cat basic.txt
     bench --vary strat                   | bench --vary strategy=
+    help tuto                            | help tutorial
+    help --max-r                         | help --max-rounds
     run --chdir '$x `y` "é"' --log-d     | run --chdir '$x `y` "é"' --log-dir
     """)
 

@@ -1,14 +1,19 @@
-"""The short help of verbs with many options fits on a screen; --help-all shows every option."""
+"""The short help of verbs with many options fits on a screen; --help-all shows every option; pages."""
 
+import re
 import sys
-from pathlib import Path
 
 import pytest
 
 from ompbind.cli import VERBS
+from ompbind.cli.help import read_pages
 from ompbind.cli.main import cli, load_verb
 from ompbind.cli.options import find_options
 from ompbind.cli.verb import SHORT_EXAMPLES
+from tests.cli.command_lines import call
+from tests.live.conftest import OMPBIND, one_line, open_terminals, required
+from tests.live.test_terminal import Terminal
+from tests.tables import rows
 
 SHORT = ("run", "plan", "exec", "bench", "rebind", "config")
 """The verbs with a short help."""
@@ -37,8 +42,9 @@ def lines_of(option, text):
 def test_short_help_has_the_everyday_options_and_fits_on_a_screen(read_help, verb):
     text = read_help(verb, "--help")
     lines = text.splitlines()
-    assert len(lines) <= 45
-    assert lines[-1].startswith(f"All options: 'ompbind {verb} --help-all'. Documentation: docs/")
+    everyday = [option for option in find_options(verb) if option.is_everyday(verb)]
+    assert (len(lines) <= (39 if verb == "run" else 42), len(everyday) <= 24) == (True, True)
+    assert lines[-1].startswith(f"All options: 'ompbind {verb} --help-all'. More: ompbind help ")
     names = set()
     for option in find_options(verb):
         assert len(lines_of(option, text)) == option.is_everyday(verb), option.name
@@ -60,8 +66,7 @@ def test_complete_help_has_every_option_with_its_whole_text(read_help, verb, col
     assert all(line in text for _, line in load_verb(verb).examples)
     assert max(len(line) for line in text.splitlines() if "ompbind" not in line) <= columns
     assert ("--help-all" in text) == (verb in SHORT)
-    page = text.rpartition("Documentation: ")[2].strip()
-    assert (Path(__file__).parents[2] / page).is_file()
+    assert text.rpartition("More: ompbind help ")[2].strip() in read_pages()
 
 
 def test_without_docstrings_the_summary_is_the_help(ompbind):
@@ -73,6 +78,55 @@ def test_help_needs_no_command_starts_nothing_and_is_completed(ompbind):
     done = ompbind("run", "-n", "2", "--help-all", "--", "nonsense")
     assert (done.returncode, done.stderr) == (0, "")
     assert "--keep-descendants" in done.stdout
+    assert len({option.spellings or option.key for option in find_options("run")}) <= 60
     env = {"_OMPBIND_COMPLETE": "bash_complete", "COMP_WORDS": "ompbind run --help", "COMP_CWORD": "2"}
     assert "plain,--help-all" in ompbind(env=env).stdout.split()
     assert max(map(len, ompbind("--help", env={"COLUMNS": "200"}).stdout.splitlines())) <= 80
+
+
+TOPICS = rows(r"""
+    run                    | 0 | ^Usage: ompbind run .*--ranks
+    pages                  | 0 | ^page +what it is for\n.*^first-aid +\w.*^explanation +\w
+    tutorial               | 0 | ^# Tutorial\n.*\(`ompbind help [\w-]+`\)
+    docs/first-aid.md      | 0 | ^# [A-Z].*doctor
+    Mpi Slurm              | 0 | ^# .*srun
+    --mask                 | 0 | ^-m, --mask MASK\n  meaning: .*: OMPBIND_MASK\n.*more: ompbind help placement
+    run -c                 | 0 | ^-c, --cores C\n.* commands: run, exec, plan, bench, rebind\n
+    --format=json          | 0 | ^--format NAME\n.*^--format tree\|table
+    search COMP_WORDS cpu  | 2 | no page contains 'comp_words' and 'cpu'
+    search numactl CPU     | 0 | ^coming-from: \w.*^  .*numactl
+    search exit Codes      | 0 | ^running: Exit codes\n
+    search                 | 2 | no word to search for hint: 'ompbind help pages' lists
+    slurm                  | 2 | no command or page is named 'slurm' hint: .* mean 'ompbind help mpi-slurm'
+    tutoral                | 2 | did you mean 'ompbind help tutorial'
+    strategy               | 2 | did you mean 'ompbind help --strategy'
+    hyperfine              | 2 | did you mean 'ompbind help bench'
+    xyzzy                  | 2 | try 'ompbind help search xyzzy'
+    --mesk                 | 2 | no option is named '--mesk' hint: did you mean --mask
+    --cpu-list             | 2 | did you mean -m MASK
+    """)
+
+
+@pytest.mark.parametrize(("words", "code", "pattern"), TOPICS)
+def test_help_shows_verbs_pages_and_options_as_plain_text_or_says_what_is_meant(words, code, pattern):
+    done = call("help", *words.split(" "))
+    assert done.returncode == int(code)
+    text = done.stdout if code == "0" else one_line(done.stderr)
+    assert re.search(pattern, text, re.M | re.S), text[:2000]
+    assert not re.search(r"\x1b|\]\((?!http)|<!--", text), "escape codes, links"
+
+
+@pytest.fixture
+def terminal():
+    yield from open_terminals(Terminal)
+
+
+def test_a_page_on_a_terminal_is_formatted_and_its_pager_gets_interrupts(terminal):
+    less = required("less")
+    shown = terminal("env", f"PAGER={less}", OMPBIND, "help", "tutorial", term="xterm")
+    shown.read_until(b"\x1b[4;35mSet up")
+    shown.type("\x03")
+    shown.type("G")
+    shown.read_until(b"(END)")
+    shown.type("q")
+    assert shown.wait() == 0

@@ -30,6 +30,9 @@ CALLS = f"""
 --version                                                        ~ ^ompbind [0-9]
 --help                                                           ~ ^Usage: ompbind
 help run                                                         ~ --ranks
+help tutorial                                                    ~ ^# Tutorial$
+help search affinity mask                                        ~ ^placement:
+help --mask                                                      ~ ^  more: ompbind help placement
 run --help-all                                                   ~ --on-failure
 run -n 2 --output tag --verify --timeout 50 -- echo hi           ~ ^.1. hi$
 run -v --chdir / --output tag -- pwd                             ~ ^.0. /$

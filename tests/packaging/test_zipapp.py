@@ -28,7 +28,7 @@ def build(output, *words, python=sys.executable, root=ROOT, umask=0o022, **env):
 def copy_sources(target):
     """Copy what the zipapp is made from, with other times and permissions, and files of another Python."""
     how = {"copy_function": shutil.copyfile, "ignore": shutil.ignore_patterns("__pycache__")}
-    for name in ("ompbind", "packaging"):
+    for name in ("ompbind", "packaging", "docs"):
         shutil.copytree(ROOT / name, target / name, **how)
     shutil.copyfile(ROOT / "LICENSE", target / "LICENSE")
     for path in target.rglob("*.*"):
@@ -80,6 +80,7 @@ def test_the_whole_zipapp(tmp_path):
     tops = {name.partition("/")[0] for name in names}
     assert licensed | {"LICENSE"} <= tops
     assert (licensed, tops & {"psutil", "pygments", "markdown_it"}) == ({"click", "rich"}, set())
+    assert {f"ompbind/pages/{path.name}" for path in (ROOT / "docs").glob("*.md")} <= {*names}
     assert not [name for name in names if name.endswith((".so", ".pyc", ".pyd"))]
     assert build(tmp_path / "again.pyz", root=copy_sources(tmp_path / "copy")) == path.read_bytes()
     (tmp_path / "ompbind").symlink_to(path)
