@@ -1,10 +1,12 @@
 from ompbind.cpuset import CpuSet
 from ompbind.errors import LaunchError, MachineError, MaskError, OmpbindError, PlanError, RequestError
+from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import Level, Machine
 from ompbind.machine.read import read_machine
 from ompbind.masks.mask import Mask, parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
+from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request, Sharing
@@ -16,6 +18,7 @@ from ompbind.workers.placed import make_environment, placed, read_compat
 __all__ = [
     "Bind",
     "CpuSet",
+    "DeviceKind",
     "LaunchError",
     "Level",
     "Machine",
@@ -36,6 +39,7 @@ __all__ = [
     "Workload",
     "__version__",
     "bind_process",
+    "find_visible_devices",
     "make_environment",
     "make_plan",
     "parse_mask",

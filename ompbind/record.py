@@ -8,9 +8,10 @@ measures both).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from functools import cached_property, partial
-from typing import Any, Self, dataclass_transform
+from functools import cache, cached_property, partial
+from typing import Any, Literal, Self, dataclass_transform, get_args, get_origin
 
 _set = object.__setattr__
 
@@ -57,6 +58,17 @@ class Record(metaclass=_RecordType):
     def check(self) -> None:
         """Raise an error if the fields contradict each other; called for each new record."""
 
+    def check_types(self, hints: Mapping[str, str]) -> None:
+        """Raise a TypeError that names the field, and its hint, if a value does not fit its annotation."""
+        kind = type(self)
+        for name, value in self.as_dict().items():
+            default = kind.defaults.get(name)
+            if value is default or (type(value) is type(default) and not isinstance(value, (str, tuple))):
+                continue  # reading an annotation takes longer than making most records
+            if not _fits(value, _read_annotation(kind, name)):
+                hint = f" ({hints[name]})" if name in hints else ""
+                raise TypeError(f"{name}={value!r} is not of type {kind.__annotations__[name]}{hint}")
+
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed."""
         return type(self)(**{**self.as_dict(), **changes})
@@ -83,3 +95,21 @@ class Record(metaclass=_RecordType):
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         return partial(type(self), **self.as_dict()), ()
+
+
+@cache
+def _read_annotation(kind: type, name: str) -> Any:
+    return eval(kind.__annotations__[name], vars(sys.modules[kind.__module__]))
+
+
+def _fits(value: object, annotation: Any) -> bool:
+    """Return whether a value fits an annotation of classes, literals, unions and tuples; True is no int."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return value in inner
+    if origin is tuple:
+        items = inner[:1] * len(value) if isinstance(value, tuple) and inner[-1] is ... else inner
+        return isinstance(value, tuple) and len(value) == len(items) and all(map(_fits, value, items))
+    if inner:
+        return any(_fits(value, each) for each in inner)
+    return type(value) is int if annotation is int else isinstance(value, annotation)

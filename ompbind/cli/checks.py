@@ -59,8 +59,8 @@ def _writes(mode: str, values: Values) -> bool:
     return mode in make_modes(values["output"], values["log_dir"])
 
 
-def reads_terminal(ranks: int | None, stdin: str) -> bool:
-    """Return whether the ranks are a single rank that gets the terminal; None for an unknown number."""
+def reads_terminal(ranks: int | str, stdin: str) -> bool:
+    """Return whether the ranks are a single rank that gets the terminal."""
     return ranks == 1 and stdin == "first" and os.isatty(0)
 
 

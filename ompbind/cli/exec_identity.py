@@ -150,7 +150,8 @@ def _join_job(
     if request.devices:
         quiet = settings.quiet
         identity, request = keep_own_gpus(identity, machine, request, rank.launcher, quiet=quiet)
-    return identity, machine, request.replace(requested_cpus=request.requested_cpus * (request.ranks or 1))
+    requested_cpus = request.requested_cpus * (request.rank_count or 1)
+    return identity, machine, request.replace(requested_cpus=requested_cpus)
 
 
 def _find_conflicts(
@@ -211,7 +212,7 @@ def _request_own_cpus(
 def _find_local_size(rank: LauncherRank, request: Request, settings: Settings) -> int:
     """Return the number of ranks on this machine; raises RequestError if it is unknown or contradicts -n."""
     known, local_rank = rank.identity.local_size, rank.identity.local_rank
-    requested = settings.request.ranks if settings.sources.is_given("ranks") else None
+    requested = settings.request.rank_count if settings.sources.is_given("ranks") else None
     size = requested or known or 0
     if known and size != known and not rank.assumes_local_size:
         text = f"-n {size}: {rank.launcher} has started {count(known, 'rank')} on this machine"

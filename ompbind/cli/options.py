@@ -154,8 +154,7 @@ _stopping = partial(Option, section=STOPPING, verbs=RUN)
 
 PLANNING_OPTIONS: tuple[Option, ...] = (
     _cpus("-n", "--ranks", verbs=PLANNING, default="1", number=True, metavar="N|auto", everyday=True,
-        read=lambda text: None if text == "auto" else readers.count_or("auto")(text),
-        help="Ranks; auto: from devices, strategy, mask"),
+        read=readers.count_or("auto"), help="Ranks; auto: from devices, strategy, mask"),
     _cpus("-m", "--mask", read=parse_mask, metavar="MASK", everyday=True,
         help="CPUs to use: '0-7' or 'node:1'; per rank: '0-7|8-15'"),
     _cpus("-s", "--strategy", read=readers.one_of(STRATEGIES, "a strategy"), words=tuple(STRATEGIES),

@@ -143,7 +143,7 @@ def _explain_nodes(machine: Machine, request: Request) -> Iterator[str]:
         for node in machine.nodes
         if usable is None or node.number in usable
     )
-    empty = CpuSet(number for number, is_empty in nodes[: request.ranks] if is_empty)
+    empty = CpuSet(number for number, is_empty in nodes[: request.rank_count] if is_empty)
     if empty:
         yield f"{named('NUMA node', empty)} skipped: no CPU is allowed; vLLM would give a rank no CPU"
 

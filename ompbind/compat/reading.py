@@ -139,8 +139,8 @@ def _explain_workers(framework: str, source: FrameworkInput, request: Request) -
         if names.plugin:
             remedy += f", or set {names.plugin}=1 if ompbind is installed beside {names.title}"
         yield f"each server starts {workers} workers, and a rank has the CPUs of one worker; {remedy}"
-    elif request.ranks not in (None, workers):
-        lists = count(request.ranks or 0, "CPU list")
+    elif request.rank_count not in (None, workers):
+        lists = count(request.rank_count or 0, "CPU list")
         yield f"the server starts {workers} workers, and the plan has {lists}; use -n {workers}"
 
 

@@ -168,10 +168,11 @@ class Table:
 class Machine(Record):
     """One machine, and what this process may use of it.
 
-    `source` names the topology source. `domains` contain all known levels, always with cores. `kinds` are
-    ordered by strength, strongest first, and empty if all cores are equal. `isolated` and `nohz_full` are the
-    kernel's lists of these names. `quota` is the CPU time of the cgroup in CPUs, None without a limit.
-    `task_limit` is the limit that leaves the fewest tasks.
+    `source` names the topology source, `arch` the architecture. The kernel uses the `online` CPUs and not the
+    `offline` CPUs; this process may use the `allowed` CPUs. `nodes` are NUMA nodes. `domains` contain all
+    known levels, always with cores. `kinds` are ordered by strength, strongest first, and empty if all cores
+    are equal. `isolated` and `nohz_full` are the kernel's lists of these names. `quota` is the CPU time of
+    the cgroup in CPUs, None without a limit. `task_limit` is the limit that leaves the fewest tasks.
     `bindable` is False on systems without affinity masks. `remarks` describe facts that the reader could not
     read or had to correct. `memory_allowed` are the NUMA nodes whose memory may be used, None if unknown.
     `refused_policies` are the modes of --memory that the kernel refuses, each with the reason, and with

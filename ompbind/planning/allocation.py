@@ -98,7 +98,7 @@ def _place_by_strategy(draft: Draft) -> list[Placement]:
     cores = Cores(table=table, rows=tuple(rows), distances=far)
     check_strategy(cores, request.effective_strategy)
     requested = _find_requested(request, strategy, [usable[row] for row in rows])
-    ranks = request.ranks or strategy.auto_ranks(cores, requested)
+    ranks = request.rank_count or strategy.auto_ranks(cores, requested)
     if strategy.level:
         in_domains = {row for domain in cores.domains(strategy.level) for row in domain}
         cores = cores.take(tuple(row for row in rows if row in in_domains))
@@ -169,7 +169,7 @@ def _find_requested(
 
 def _reserve_cores(draft: Draft, rows: list[int]) -> tuple[list[int], CpuSet]:
     """Return the cores without --reserve-total cores, the last of each node in turn, and CPUs of these."""
-    wanted, ranks, cores = draft.request.reserve_total, draft.request.ranks or 1, len(rows)
+    wanted, ranks, cores = draft.request.reserve_total, draft.request.rank_count or 1, len(rows)
     if wanted >= cores:
         reserve, usable = count(wanted, "core"), count(cores, "usable core")
         raise PlanError(
@@ -210,7 +210,7 @@ def use_whole_service_cores(request: Request) -> Request:
     requests_cores = request.cores or (request.threads and STRATEGIES[request.effective_strategy].sized)
     if not (request.has_service_cpus and requests_cores) or request.names_each_rank:
         return request
-    cores = request.service_cores + divide_service(request, request.ranks or 1)[-1]
+    cores = request.service_cores + divide_service(request, request.rank_count or 1)[-1]
     return request.replace(service_cores=cores, service_total=0, service_each=0)
 
 

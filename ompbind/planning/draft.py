@@ -38,7 +38,7 @@ def apply_job_cpus(machine: Machine, request: Request) -> Request:
         return request.replace(job_cpus=None)
     if request.names_cpus or request.is_unbound or request.sharing is Sharing.AVOID:
         return request
-    ranks = (request.ranks or 1) + request.outside_ranks
+    ranks = (request.rank_count or 1) + request.outside_ranks
     if ranks > job.count and not request.share:
         raise PlanError(
             f"{ranks} ranks do not fit on the {job}",
@@ -164,7 +164,7 @@ class Draft:
             for items, part in zip(mask.parts, parts, strict=True):
                 if not part:
                     raise part_error(mask, items, f"this part of the mask names no {what}", hint)
-        number, ranks = len(mask.parts), request.ranks
+        number, ranks = len(mask.parts), request.rank_count
         if number == 1 or ranks in (None, number):
             return parts
         items = tuple(item for part in mask.parts[ranks:] or mask.parts for item in part)

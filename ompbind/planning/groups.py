@@ -43,11 +43,12 @@ def prepare(machine: Machine, requests: Sequence[Request]) -> list[Request]:
             raise RequestError("a group has no name", hint="name each group: Request(group='server', …)")
         if names.count(name) > 1:
             raise RequestError(f"two groups are named {name}", hint="give each group a name of its own")
-    ranks = sum(request.ranks or 1 for request in requests)
+    ranks = sum(request.rank_count or 1 for request in requests)
     prepared = []
     for request in requests:
         with naming(request):
-            limited = apply_job_cpus(machine, request.replace(outside_ranks=ranks - (request.ranks or 1)))
+            others = ranks - (request.rank_count or 1)
+            limited = apply_job_cpus(machine, request.replace(outside_ranks=others))
         prepared.append(limited.replace(outside_ranks=0))
     return _divide_devices(machine, prepared)
 
@@ -70,7 +71,7 @@ def _divide_devices(machine: Machine, requests: Sequence[Request]) -> list[Reque
             continue
         visible = find_usable_devices(machine, requests[users[0]]).devices
         devices = [device for device in visible if str(device.kind) == kind]
-        ranks = {index: requests[index].ranks or 1 for index in users}
+        ranks = {index: requests[index].rank_count or 1 for index in users}
         needs = {index: ranks[index] * (requests[index].devices_per_rank or 0) for index in users}
         rest = max(0, len(devices) - sum(needs.values()))
         sharing = sum(ranks[index] for index in users if not needs[index])

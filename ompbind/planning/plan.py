@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from importlib import import_module
 
 from ompbind.cpuset import EMPTY, CpuSet, join_words, named, union
 from ompbind.machine.devices import Device
@@ -66,14 +67,14 @@ class MemoryPolicy(Record):
 
 
 class Placement(Record):
-    """What one rank gets; `cpus` are in thread order, `places` are empty if OpenMP should not bind threads.
+    """What one `rank` gets; `cpus` are in thread order, `places` are empty if OpenMP should not bind threads.
 
     `places_text` are the places as the value of OMP_PLACES. `processes` divide the `threads` of the rank. No
     OpenMP worker runs on its `service_cpus`. `reserved` are the CPUs of cores that --reserve takes from this
     rank: no rank may use them. `nodes` are the NUMA nodes of `cpus`. `memory_nodes` are the nodes with
     allowed memory (cpuset.mems) among them, with each node without memory replaced by the nearest nodes that
     have memory; if none is allowed, the nearest allowed nodes. `memory` is the policy that the rank starts
-    with, None if it inherits one.
+    with, None if it inherits one, `devices` are its devices.
     """
 
     rank: int
@@ -123,12 +124,12 @@ def find_first_cpu(machine: Machine, placement: Placement) -> int | None:
 
 
 class Plan(Record):
-    """All placements of one request on one machine; `idle` are free CPUs that are neither used nor reserved.
+    """All placements of one `request` on one `machine`; `idle` are CPUs neither used nor `reserved`.
 
     `occupied` are the other live runs, and `avoided` the CPUs of their cores, if the request avoids them.
     `binding` is how the threads of all ranks are bound. Of a run with groups, `groups` are the plans of the
     groups, whose ranks are counted from 0 in each group; `placements` are the ranks of all groups, counted
-    through, and `request` is that of the first group.
+    through, and `request` is that of the first group. `notes` say what the user may not expect.
     """
 
     machine: Machine
@@ -202,6 +203,12 @@ class Plan(Record):
     def _distinct(self) -> Iterable[Placement]:
         """Placements with all CPUs of the plan: fast if thousands of ranks share one tuple of CPUs."""
         return {id(placement.cpus): placement for placement in self.placements}.values()
+
+    def to_json(self) -> str:
+        """Return what `ompbind plan --format json` prints, for ranks that inherit no variables."""
+        # by name, as Python programs import ompbind: variables and JSON belong to higher rooms
+        text: str = import_module("ompbind.report.plan_json").render_plan_json(self)
+        return text
 
     @property
     def has_places(self) -> bool:

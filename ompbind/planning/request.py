@@ -7,7 +7,6 @@ worker runs there: they are for the rank's own schedulers and I/O threads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
@@ -147,7 +146,7 @@ class Configuration(Record):
 
 
 class Request(Record):
-    """One placement request; `ranks` None means auto, `threads` None means one per CPU.
+    """One placement request; `threads` None means one per CPU.
 
     `cores` are the cores of each rank that compute, None for a share by the strategy. `reserve` and
     `service_cores` are cores per rank, `reserve_total` cores of the machine. `service_total` are service CPUs
@@ -171,7 +170,7 @@ class Request(Record):
     may get, None if no device was read. `group` is the name of the group in a run with several commands.
     """
 
-    ranks: int | None = 1
+    ranks: int | Literal["auto"] = 1
     mask: Mask | None = None
     strategy: str = DEFAULT_STRATEGY
     smt: Smt = "auto"
@@ -204,7 +203,7 @@ class Request(Record):
     job_cpus: JobCpus | None = None
     requested_cpus: int = 0
     configuration: Configuration = Configuration()
-    devices: tuple[DeviceKind, ...] | Literal["auto"] = ()
+    devices: tuple[Literal[DeviceKind.GPU, DeviceKind.NIC], ...] | Literal["auto"] = ()
     devices_per_rank: int | None = None
     share_devices: bool = False
     near: tuple[str, ...] = ()
@@ -212,6 +211,11 @@ class Request(Record):
     has_own_devices: bool = False
     unfilled: str = ""
     group: str = ""
+
+    @property
+    def rank_count(self) -> int | None:
+        """The number of ranks, None if the strategy, the mask or the devices decide it (auto)."""
+        return None if self.ranks == "auto" else self.ranks
 
     @property
     def share(self) -> bool:
@@ -274,24 +278,25 @@ class Request(Record):
         return not (self.names_each_rank or self.is_unbound)
 
     def check(self) -> None:
-        """Raise RequestError if no machine could satisfy the request."""
-        _check_values(self)
+        """Raise TypeError for values of other types, RequestError if no machine could satisfy the request."""
+        self.check_types(_HINTS)
+        for name, least in _LEAST.items():
+            if isinstance(value := getattr(self, name), int) and value < least:
+                raise RequestError(f"{name}={value} is too low", hint=f"use {least} or more")
         for is_wrong, message, hint in _find_contradictions(self):
             if is_wrong:
                 raise RequestError(message, hint=hint)
 
 
 def _find_contradictions(request: Request) -> tuple[tuple[object, str, str], ...]:
-    smt, nodes, chooses = request.smt, request.nodes, "gives each rank all CPUs"
+    nodes, chooses = request.nodes, "gives each rank all CPUs"
     if request.names_each_rank:
         chooses = "gives each rank its CPUs"
     return (
-        ((request.ranks or 1) > RANK_LIMIT, f"cannot plan {request.ranks} ranks",
+        ((request.rank_count or 1) > RANK_LIMIT, f"cannot plan {request.ranks} ranks",
          f"use 1 to {RANK_LIMIT} ranks"),
         (nodes and not _names_nodes(nodes), f"nodes={nodes and nodes.text!r} is not one list of NUMA nodes",
          "name the NUMA nodes of all ranks in one part, for example node:#0,node:#1"),
-        (smt not in ("auto", "all") and (type(smt) is not int or smt < 1), f"invalid --smt {smt}",
-         "use 1 or more, 'auto' or 'all'"),
         (request.reserve and request.reserve_total, "--reserve and --reserve-total contradict each other",
          "use --reserve for cores per rank, or --reserve-total for cores of the whole machine"),
         (request.has_service and request.bind is Bind.EXACT,
@@ -313,39 +318,12 @@ def _names_nodes(mask: Mask) -> bool:
     return len(mask.parts) == 1 and not has_cpus and levels <= {Level.NODE, None}
 
 
-_LEAST = {
-    "ranks": 1, "threads": 1, "cores": 1, "processes_per_rank": 1, "devices_per_rank": 1, "reserve": 0,
-    "reserve_total": 0, "service_cores": 0, "service_total": 0, "service_each": 0, "outside_ranks": 0,
+_LEAST = dict.fromkeys(("ranks", "smt", "threads", "cores", "processes_per_rank", "devices_per_rank"), 1)
+_LEAST |= dict.fromkeys(("reserve", "reserve_total", "service_cores", "service_total", "service_each"), 0)
+"""The fields that can be numbers, and their least values."""
+
+_HINTS = {
+    "mask": "parse_mask makes one", "nodes": "parse_mask makes one", "workload": "read_workload makes one",
+    "compat": "read_compat makes one", "core_kind": f"use {', '.join((*CORE_KIND_NAMES, 'all'))}",
 }  # fmt: skip
-"""The fields that are numbers, or None, and their least values."""
-
-_FIELD_TYPES: Mapping[str, tuple[type, str]] = {
-    "mask": (Mask, "parse_mask makes one from text"),
-    "nodes": (Mask, "parse_mask makes one from text"),
-    "bind": (Bind, "for example bind=Bind.THREAD"),
-    "proc_bind": (ProcBind, "for example proc_bind=ProcBind.SPREAD"),
-    "omp_runtime": (OmpRuntime, "for example omp_runtime=OmpRuntime.GOMP"),
-    "workload": (Workload, "read_workload makes one"),
-    "memory": (MemoryMode, "for example memory=MemoryMode.BIND"),
-    "compat": (Compat, "read_compat makes one"),
-    "near": (tuple, "use near=('gpu:0',)"),
-}
-_FIELD_WORDS = {"sibling": ("first", "last"), "core_kind": (*CORE_KIND_NAMES, "all")}
-
-
-def _check_values(request: Request) -> None:
-    values = request.as_dict()
-    for name, least in _LEAST.items():
-        if values[name] is not None and values[name] < least:
-            raise RequestError(f"{name}={values[name]} is too low", hint=f"use {least} or more")
-    for name, (field_type, hint) in _FIELD_TYPES.items():
-        is_unset = field_type in (Mask, OmpRuntime, Workload, Compat) and values[name] is None
-        if not is_unset and not isinstance(values[name], field_type):
-            raise RequestError(f"{name}={values[name]!r} is not a {field_type.__name__}", hint=hint)
-    for name, words in _FIELD_WORDS.items():
-        if values[name] not in words:
-            raise RequestError(f"{name}={values[name]!r} is unknown", hint=f"use {', '.join(words)}")
-    devices = request.devices
-    if not (devices == "auto" if isinstance(devices, str) else set(DEVICE_KINDS).issuperset(devices)):
-        hint = "use (DeviceKind.GPU,), (DeviceKind.NIC,), both, 'auto', or () for none"
-        raise RequestError(f"devices={devices!r} names no devices that ranks can get", hint=hint)
+"""What to write instead of a value of another type."""

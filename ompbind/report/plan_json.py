@@ -18,8 +18,13 @@ from ompbind.report.topology import device_record
 from ompbind.report.verification import verified_record
 
 
-def render_plan_json(plan: Plan, variables: Sequence[Variables]) -> str:
-    """Render the plan as JSON, schema ompbind-plan/3, with the environment of every rank."""
+def render_plan_json(plan: Plan, variables: Sequence[Variables] = ()) -> str:
+    """Render the plan as JSON, schema ompbind-plan/3, by default for ranks that inherit no variables."""
+    if not variables:
+        from ompbind.workers.placed import make_changes  # noqa: PLC0415 - door: a plan of a Python program
+
+        ranks = range(len(plan.placements))
+        variables = [make_changes(plan, rank, {}, "plan", "all", None) for rank in ranks]
     return json.dumps(plan_record(plan, variables), indent=2)
 
 
@@ -82,7 +87,7 @@ def _request_record(request: Request) -> dict[str, object]:
     )
     items = [item for part in request.nodes.parts for item in part] if request.nodes else []
     return {
-        "ranks": "auto" if request.ranks is None else request.ranks,
+        "ranks": request.ranks,
         "mask": mask_text(request.mask) if request.mask else "auto",
         **{name: getattr(request, name) for name in same.split()},
         "omp_runtime": str(request.omp_runtime or "auto"),

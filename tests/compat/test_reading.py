@@ -46,7 +46,7 @@ def show(made):
 
 
 @pytest.mark.parametrize(("machine", "env", "ranks", "expected"), [
-    (DUAL, {}, 2, "8-10+11 12-14+15"), (ARM, {}, None, "0-1,4+5 2-3,6+7"),
+    (DUAL, {}, 2, "8-10+11 12-14+15"), (ARM, {}, "auto", "0-1,4+5 2-3,6+7"),
     (ARM, {RESERVE: "1"}, 2, "0-1,4-5 2-3,6+7"), (POWER, {}, 2, "0-3,8-11 16-19,24-26+27"),
     (DUAL, {BIND: "nobind"}, 2, "0-15 0-15"), (DUAL, {BIND: " 4 - 7 ,2 |\t0 -1 "}, 2, "2,4-7 0-1"),
     (DUAL, {RESERVE: "5"}, 2, "8-9+10-11 12+13-15"),
@@ -184,7 +184,7 @@ def test_a_warning_names_ranks_that_need_more_memory_than_their_nodes_have(gib, 
     ("sglang", "python -m sglang.launch_server -tp 2", 1),
 ])  # fmt: skip
 def test_workers_of_a_server_in_a_rank_are_a_warning(framework, command, workers):
-    made = make_plan(DUAL, wanted({}, None, framework=framework, command=tuple(command.split())))
+    made = make_plan(DUAL, wanted({}, "auto", framework=framework, command=tuple(command.split())))
     texts = [note.text for note in made.notes if note.warning]
     plan = f'use eval "$(ompbind plan -n {workers} --compat {framework} --format {framework})"'
     found = [f"each server starts {workers} workers" in text and plan in text for text in texts]
@@ -199,13 +199,13 @@ def test_lists_for_the_workers_of_one_server_get_a_hint_unless_the_user_has_give
         assert made.compat.workers == ""
 
 
-@pytest.mark.parametrize("ranks", [None, 2, 4])
+@pytest.mark.parametrize("ranks", ["auto", 2, 4])
 def test_a_plan_for_workers_needs_a_list_for_each(ranks):
     command = ("vllm", "serve", "MODEL", "-tp", "2", "-dp", "2")
     made = make_plan(DUAL, wanted({}, ranks, command=command, for_workers=True))
     text = "the server starts 4 workers, and the plan has 2 CPU lists; use -n 4"
     assert [note.text for note in made.notes if note.warning] == [text] * (ranks == 2)
-    unbound = make_plan(DUAL, wanted({}, None, command=command, mask=parse_mask("none")))
+    unbound = make_plan(DUAL, wanted({}, "auto", command=command, mask=parse_mask("none")))
     assert not [note for note in unbound.notes if note.warning]
 
 

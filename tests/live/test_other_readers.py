@@ -20,7 +20,7 @@ SHAPES = [
 ]  # fmt: skip
 REQUESTS = [
     *(Request(ranks=ranks, smt=smt) for ranks in (1, 2, 3) for smt in ("auto", "all")),
-    *(Request(ranks=None, strategy=strategy) for strategy in ("nodes", "packages", "l3")),
+    *(Request(ranks="auto", strategy=strategy) for strategy in ("nodes", "packages", "l3")),
     Request(ranks=4, strategy="spread"),
 ]
 

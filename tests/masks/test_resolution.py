@@ -112,14 +112,14 @@ def test_masks_that_contradict_options(options, mask, marked, message):
 
 
 requests = st.builds(
-    dict, ranks=st.sampled_from([None, 1, 2, 2, 3, 4]), smt=st.sampled_from(["auto", "all", 1, 2]),
+    dict, ranks=st.sampled_from(["auto", 1, 2, 2, 3, 4]), smt=st.sampled_from(["auto", "all", 1, 2]),
     strategy=st.sampled_from(["balanced", "balanced", "compact", "nodes", "cores", "books"]),
     sibling=st.sampled_from(["first", "last"]), threads=st.sampled_from([None, None, 2]),
     sharing=st.sampled_from([Sharing.WARN, Sharing.WARN, Sharing.SHARE, Sharing.AVOID]),
     allow_partial=st.sampled_from([False, False, True]),
     core_kind=st.sampled_from(["all", "all", "performance", "efficiency"]),
 ) | st.builds(
-    dict, ranks=st.sampled_from([None, 2, 3]), reserve=st.integers(0, 2), smt=st.sampled_from(["auto", 1])
+    dict, ranks=st.sampled_from(["auto", 2, 3]), reserve=st.integers(0, 2), smt=st.sampled_from(["auto", 1])
 ) | st.builds(dict, reserve_total=st.sampled_from([1, 2]))  # fmt: skip
 
 

@@ -30,7 +30,7 @@ def plan(sharing, *runs, machine=None, **options):
 @pytest.mark.parametrize(("claimed", "options", "expected"), [
     ("8", {}, "1-7"), ("0-3", {"ranks": 4, "smt": "all"}, "4,12 5,13 6,14 7,15"),
     ("0,4", {"ranks": 2, "strategy": "nodes"}, "1-3 5-7"),
-    ("0-3", {"ranks": None, "strategy": "nodes"}, "4-7"),
+    ("0-3", {"ranks": "auto", "strategy": "nodes"}, "4-7"),
     ("1", {"mask": "node:0"}, "0,2-3,8,10-11"), ("0-3", {"mask": "none"}, "4-7,12-15"),
     ("0-3", {"mask": "^4,^12"}, "5-7,13-15"), ("0-1", {"mask": "0,2-3", "allow_partial": True}, "2-3"),
     ("0-3", {"reserve": 1}, "4-6"), ("100-200", {}, "0-7"),
@@ -69,7 +69,7 @@ def test_too_few_free_cores_are_an_error_that_names_the_run(claimed, options, me
 ])  # fmt: skip
 def test_a_mask_that_names_occupied_cpus_is_marked(mask, message, span):
     with pytest.raises(MaskError) as caught:
-        plan("avoid", live("0-3"), mask=mask, ranks=None)
+        plan("avoid", live("0-3"), mask=mask, ranks="auto")
     assert (caught.value.message, caught.value.span) == (message, span)
     assert "free CPUs: 4-7,12-15" in caught.value.hint
 

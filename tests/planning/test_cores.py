@@ -80,7 +80,7 @@ def test_requests_that_do_not_fit_are_an_error_with_the_numbers(options, message
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"ranks": 0}, "ranks=0 is too low"), ({"ranks": 1 << 20}, "cannot plan 1048576 ranks"),
-    ({"smt": 0}, "invalid --smt 0"), ({"strategy": "fast"}, "unknown strategy 'fast'"),
+    ({"smt": 0}, "smt=0 is too low"), ({"strategy": "fast"}, "unknown strategy 'fast'"),
     ({"reserve": 1, "reserve_total": 1}, "--reserve and --reserve-total contradict"),
     ({"cores": 1, "mask": "0|1"}, "the mask gives each rank its CPUs"),
     ({"cores": 1, "mask": "none"}, "the mask gives each rank all CPUs"),

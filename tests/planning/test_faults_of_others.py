@@ -51,9 +51,9 @@ def test_nodes_are_found_by_allowed_cpus_not_by_allowed_memory(tmp_path):
         "sys/fs/cgroup/pod/cpuset.mems.effective": "0-1\n",
     }
     machine = read_machine(str(write_tree(tmp_path, Shape(packages=2, cores=4, smt=2), files)))
-    assert lists(plan(machine, ranks=None, strategy="nodes")) == ["4-7"]
+    assert lists(plan(machine, ranks="auto", strategy="nodes")) == ["4-7"]
     far = SNC.nodes[0].replace(number=9, cpus=CpuSet(), nearest=(0,))  # only memory (CXL, HBM): no rank
-    made = plan(SNC.replace(nodes=(*SNC.nodes, far)), ranks=None, strategy="nodes")
+    made = plan(SNC.replace(nodes=(*SNC.nodes, far)), ranks="auto", strategy="nodes")
     assert lists(made) == ["0-3", "4-7", "8-11", "12-15"]
     assert [placement.memory_nodes for placement in plan(machine, ranks=2).placements] == [(1,), (1,)]
 

@@ -20,7 +20,7 @@ def planned(allowed="0-15", **options):
 
 
 @pytest.mark.parametrize(("options", "shown", "unused"), [
-    ({}, "0-15:4", ""), ({"ranks": None}, "0-15:4", ""), ({"mask": "none"}, "0-15:4", ""),
+    ({}, "0-15:4", ""), ({"ranks": "auto"}, "0-15:4", ""), ({"mask": "none"}, "0-15:4", ""),
     ({"ranks": 3}, "0-15:1 0-15:1 0-15:1", ""), ({"ranks": 2, "threads": 6}, "0-15:6 0-15:6", ""),
     ({"cores": 2}, "0-15:2", ""), ({"cores": 8}, "0-15:4", "--cores"),
     ({"service_cores": 1}, "0-15:4", "--service-cores"), ({"reserve_total": 1}, "0-15:4", "--reserve"),

@@ -69,7 +69,7 @@ def cases(draw):
     takes_cores = STRATEGIES[strategy].takes_cores and text in (None, "auto", "all")
     bind = draw(st.sampled_from([bind for bind in Bind if not ((service or total) and bind is Bind.EXACT)]))
     choices = {
-        "ranks": [None, *range(1, 13)], "threads": [None, None, 1, 2, 3, 4],
+        "ranks": ["auto", *range(1, 13)], "threads": [None, None, 1, 2, 3, 4],
         "smt": ["auto", "auto", "all", 1, 2, 3], "sibling": ["first", "last"],
         "cores": [None, None, 1, 2, 3] if takes_cores else [None], "service_optional": [False, True],
         "processes_per_rank": [1, 1, 2, 5] if bind in (Bind.RANK, Bind.NONE) else [1],
@@ -138,7 +138,7 @@ def check_sets(made):
     """Check that ranks have allowed CPUs, and only those that the request names, and share none unasked."""
     machine, request = made.machine, made.request
     sets = [placement.cpuset for placement in made.placements]
-    assert request.ranks in (None, len(sets))
+    assert request.ranks in ("auto", len(sets))
     assert [placement.rank for placement in made.placements] == list(range(len(sets)))
     assert all(sets)
     assert made.used == union(sets)
@@ -192,7 +192,7 @@ def check_other_cores(made):
             assert len(service) == min(most, sum(numbers) if is_shared(request) else number)
             assert not service or service.first > max(placement.cpus)
             continue
-        each = request.service_cores + divide_service(request, request.ranks or 1)[-1]
+        each = request.service_cores + divide_service(request, request.rank_count or 1)[-1]
         assert len(machine.table.rows(service)) == each
         usable = machine.default_cpus & machine.cpus_of_kind(request.core_kind)
         assert request.mask is not None or service == machine.table.whole(service) & usable

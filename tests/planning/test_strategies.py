@@ -250,7 +250,7 @@ INTERLEAVED = odd(8, package="0-1,4-5 2-3,6-7", l3="0-3 4-7")
     (CLUSTERS, {"ranks": 1}, "0-7"), (BOOKS, {"ranks": 1}, "0-7"), (BOOKS, {}, "0-7 8-15"),
 ])  # fmt: skip
 def test_ranks_get_domains(machine, options, expected):
-    made = make_plan(machine, Request(**{"ranks": None, "strategy": "numa", **options}))
+    made = make_plan(machine, Request(**{"ranks": "auto", "strategy": "numa", **options}))
     assert [str(placement.cpuset) for placement in made.placements] == expected.split()
 
 

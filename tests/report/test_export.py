@@ -146,7 +146,7 @@ def test_ranks_have_the_same_cpus_when_read_back(plan):
 @pytest.mark.parametrize(("name", "options", "text"), [
     ("taskset", {"ranks": 2, "service_cores": 1, "reserve": 1}, "taskset -c 0-2,10\ntaskset -c 4-6,14"),
     ("vllm", {"mask": "none", "ranks": 2}, "export VLLM_CPU_OMP_THREADS_BIND=nobind"),
-    ("vllm", {"mask": "9,4-7|0-3", "threads": 2, "ranks": None},
+    ("vllm", {"mask": "9,4-7|0-3", "threads": 2, "ranks": "auto"},
      "export VLLM_CPU_OMP_THREADS_BIND='4,9|0-1'"),
     ("sglang", {"ranks": 2, "service_cores": 1}, "export SGLANG_CPU_OMP_THREADS_BIND='0-2|4-6'"),
     ("slurm", {"ranks": 17, "mask": "0", "sharing": Sharing.SHARE},

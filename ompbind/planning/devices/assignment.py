@@ -57,7 +57,7 @@ def add_devices(draft: Draft) -> None:
     request = draft.request
     main, others = select_devices(draft.machine, request)
     each = request.devices_per_rank or 1
-    ranks = len(draft.cpus_by_rank) or request.ranks or max(1, len(main) // each)
+    ranks = len(draft.cpus_by_rank) or request.rank_count or max(1, len(main) // each)
     users = 1 if request.share_devices else ranks + request.outside_device_ranks
     if not main or (request.devices == "auto" and users * each > len(main)):
         return
@@ -79,7 +79,7 @@ def add_devices(draft: Draft) -> None:
 
 def _divide(machine: Machine, devices: Devices, request: Request) -> list[Devices]:
     """Return the devices of each rank on this machine, also outside the plan: equal blocks, or of K."""
-    ranks, each = (request.ranks or 1) + request.outside_device_ranks, request.devices_per_rank
+    ranks, each = (request.rank_count or 1) + request.outside_device_ranks, request.devices_per_rank
     blocks = min(ranks, len(devices) // (each or 1))
     if blocks < (1 if request.share_devices else ranks):
         raise _too_few_error(machine, devices, request, ranks)

@@ -39,7 +39,7 @@ VENDOR_VARIABLES = (
 
 
 def find_visible_devices(devices: Sequence[Device], env: Env) -> VisibleDevices:
-    """Return the devices of a machine that are visible with the environment of the caller."""
+    """Return the devices that are visible with the environment of the caller, for `Request.visible`."""
     gpus = [device for device in devices if device.kind is DeviceKind.GPU]
     found = []
     for vendor in dict.fromkeys(gpu.vendor for gpu in gpus):

@@ -26,8 +26,8 @@ DUMPS = recorded("dumps/*.tar.gz")
 XML = recorded("xml/*.xml")
 ARCHIVES = recorded("devices/*.tar.gz")
 REQUESTS = [
-    Request(ranks=2), Request(ranks=5, strategy="spread", threads=1), Request(ranks=None, strategy="nodes"),
-    Request(ranks=None, strategy="packages"), Request(ranks=None, strategy="l3", smt="all"),
+    Request(ranks=2), Request(ranks=5, strategy="spread", threads=1), Request(ranks="auto", strategy="nodes"),
+    Request(ranks="auto", strategy="packages"), Request(ranks="auto", strategy="l3", smt="all"),
     *(Request(ranks=ranks, strategy=name) for ranks in (1, 4, 7) for name in STRATEGIES),
 ]  # fmt: skip
 
