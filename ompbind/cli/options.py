@@ -161,7 +161,7 @@ PLANNING_OPTIONS: tuple[Option, ...] = (
         default=DEFAULT_STRATEGY, metavar="NAME", everyday=True, help="CPU shares: {words}"),
     _cpus("--smt", read=readers.count_or("auto", "all"), default="auto", words=("auto", "all"), number=True,
         metavar="auto|K|all", everyday=True,
-        help="Hardware threads per core; auto: 1, or 4 if a core has 8; with a mask: its CPUs"),
+        help="Hardware threads per core; auto: 1, 4 of 8, all of the only core; with a mask: its CPUs"),
     _cpus("--sibling", words=("first", "last"), default="first", metavar="WHICH",
         help="Hardware threads of a core to use first: {words}"),
     _cpus("-t", "--threads", verbs=PLANNING, read=readers.at_least(1), number=True, metavar="T",

@@ -18,7 +18,10 @@ OTHER_GROUPS_HINT = "request fewer cores for the other groups, or let groups sha
 """The hint for a group that finds no CPU left."""
 
 SMT8_AUTO_LIMIT = 4
-"""Hardware threads per core that `--smt auto` uses on cores with eight or more (POWER); on others it is 1."""
+"""Hardware threads per core that `--smt auto` uses on cores with eight or more (POWER).
+
+On other cores it is 1, or all of the only core that the only rank may use: half of a machine would be lost.
+"""
 
 
 def apply_job_cpus(machine: Machine, request: Request) -> Request:
@@ -206,11 +209,19 @@ def find_usable_cpus(draft: Draft, cpus: Sequence[int]) -> dict[int, CpuSet]:
     elif smt == "all" or is_named:
         limit = threads
     else:
-        limit = SMT8_AUTO_LIMIT if threads >= 8 else 1
+        limit = SMT8_AUTO_LIMIT if threads >= 8 else threads if uses_only_core(draft.machine, request) else 1
     rows = table.rows(in_pool)
     if request.nodes is not None and not is_named:
         rows = list(dict.fromkeys(table.core_of[cpu] for cpu in cpus))
     return {row: limit_cpus(table.cores[row] & in_pool, limit, request.sibling) for row in rows}
+
+
+def uses_only_core(machine: Machine, request: Request) -> bool:
+    """Return whether --smt auto means all hardware threads: of the only core, which only one rank may use."""
+    alone = request.ranks == 1 or (request.ranks == "auto" and not request.devices)
+    others = request.outside_ranks or request.group or request.compat
+    chooses = request.smt == "auto" and not request.names_cpus
+    return bool(alone and not others and chooses and len(machine.table.rows(machine.allowed)) == 1)
 
 
 def _count_hardware_threads(machine: Machine) -> int:

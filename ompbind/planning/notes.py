@@ -12,6 +12,7 @@ from ompbind.machine.model import Machine
 from ompbind.masks.resolution import UsableCpus, resolve_mask
 from ompbind.openmp.binding import Bind, BindingSyntax
 from ompbind.planning.allocation import divide_service
+from ompbind.planning.draft import uses_only_core
 from ompbind.planning.memory import explain_memory
 from ompbind.planning.other_runs import find_shared_cpus, render_occupancy
 from ompbind.planning.placing import Cores
@@ -71,6 +72,8 @@ def _list_idle_siblings(plan: Plan) -> Iterator[str | Note]:
         yield Note(code="smt", text=text, warning=True)
     elif idle and request.smt != "all" and request.mask is None:
         yield f"idle hardware threads on cores of ranks: {named('CPU', idle)} (--smt all uses them)"
+    elif len(plan.compute) > 1 and uses_only_core(plan.machine, request):
+        yield "all hardware threads are used, as only one core is allowed (--smt 1 uses one)"
 
 
 def _list_idle_cores(plan: Plan) -> Iterator[str]:
@@ -184,6 +187,9 @@ def _list_quota(plan: Plan) -> Iterator[Note]:
         text += f"threads per rank limited to {limited}; " if limited else ""
         text += f"pools that count CPUs have more threads ({remedy} gives fewer CPUs)"
         yield Note(code="quota", text=text, warning=bool(limited))
+    if ranks == 1 > quota:  # not in `find_throttling`: bench compares what one rank can do
+        text = f"the CPU quota of the cgroup is {quota:g}, which is too little for 1 rank"
+        yield Note(code=_QUOTA_RANKS, text=f"{text}: it will be throttled (raise the quota)", warning=True)
     yield from throttling
 
 

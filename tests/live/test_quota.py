@@ -57,6 +57,13 @@ def test_a_run_that_is_not_throttled_says_nothing(ompbind, quota, tmp_path):
     assert json.loads(report.read_text())["throttling"]["throttled_periods"] == 0
 
 
+def test_a_quota_below_one_cpu_per_rank_is_an_error_with_strict(ompbind, quota):
+    text = "the CPU quota of the cgroup is 0.5, which is too little for 1 rank: it will be throttled"
+    for strict, code in (((), 0), (("--strict",), 125)):
+        done = ompbind("run", "-c", "1", *strict, "--", "true", before=quota(0.5))
+        assert (done.returncode, text in one_line(done.stderr)) == (code, True)
+
+
 @pytest.mark.parametrize("local_rank", [0, 1])
 def test_ranks_that_a_launcher_has_bound_share_the_quota(ompbind, quota, local_rank):
     """Each rank plans alone; together they have no more threads than the quota has CPUs."""

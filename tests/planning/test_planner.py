@@ -3,11 +3,12 @@
 import pytest
 
 from ompbind.cpuset import CpuSet
+from ompbind.errors import PlanError
 from ompbind.machine.model import Level
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind
 from ompbind.planning.planner import make_plan
-from ompbind.planning.request import Request, Sharing
+from ompbind.planning.request import Compat, Request, Sharing
 from tests.machines import Shape, make_machine, with_domains
 
 DUAL = Shape(packages=2, cores=4, smt=2)  # CPUs 0-7, siblings 8-15
@@ -75,6 +76,30 @@ def test_ranks_share_smt_cores_only_if_necessary_and_cores_without_a_node_can_be
     assert lists(plan(None, machine=machine, ranks=5, smt="all")) == ["0", "1", "2-3", "4", "5"]
     machine = with_domains(make_machine(Shape(cores=8)), {Level.NODE: ["0-3"]})
     assert len(plan(None, machine=machine, ranks=1, reserve_total=5).reserved) == 5
+
+
+@pytest.mark.parametrize(("shape", "allowed", "options", "expected"), [
+    (DUAL, "2,10", {}, "2,10"), (DUAL, "2,10", {"ranks": "auto"}, "2,10"),
+    (DUAL, "2,10", {"cores": 1}, "2,10"), (DUAL, "2,10", {"threads": 1}, "2,10"),
+    (Shape(cores=1, smt=4), "0-3", {}, "0-3"),
+    (POWER, "8-15", {}, "8-11"), (POWER, "8-13", {"strategy": "compact"}, "8-11"), (DUAL, "10", {}, "10"),
+    # everywhere else one hardware thread per core
+    (DUAL, "2,10", {"smt": 1}, "2"), (DUAL, "2,10", {"ranks": 2}, "2 10"), (DUAL, "2-3,10", {}, "2-3"),
+    (DUAL, "2,10", {"outside_ranks": 1}, "2"), (DUAL, "2,10", {"compat": Compat(framework="vllm")}, "2"),
+    (DUAL, "2,10", {"group": "one"}, "2"), (DUAL, "2,10", {"mask": "10"}, "10"),
+])  # fmt: skip
+def test_the_only_rank_has_all_hardware_threads_of_the_only_core(shape, allowed, options, expected):
+    made = plan(None, machine=make_machine(shape, allowed=CpuSet.from_list(allowed)), **options)
+    assert lists(made) == expected.split()
+    is_told = "all hardware threads are used, as only one core is allowed" in notes(made).get("smt", "")
+    assert is_told == (len(made.used) > 1 and made.used == made.machine.allowed and len(lists(made)) == 1)
+
+
+def test_no_core_is_left_if_the_only_core_is_reserved():
+    machine = make_machine(DUAL, allowed=CpuSet.from_list("2,10"))
+    for options in ({"reserve": 1}, {"reserve_total": 1}, {"service_cores": 1}):
+        with pytest.raises(PlanError):
+            plan(None, machine=machine, **options)
 
 
 def test_notes_report_idle_and_shared_cores_and_ranks_across_nodes():

@@ -13,7 +13,7 @@ from ompbind.masks.mask import SELECTABLE, parse_mask
 from ompbind.openmp.binding import TEXT_LIMIT, Bind, ProcBind
 from ompbind.openmp.variables import MASK_COUNTS, OVERRIDING_VARIABLES, PROCESS_COUNTS, THREAD_COUNTS
 from ompbind.planning.allocation import divide_service
-from ompbind.planning.draft import SMT8_AUTO_LIMIT
+from ompbind.planning.draft import SMT8_AUTO_LIMIT, uses_only_core
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request, Sharing
 from ompbind.planning.strategies import STRATEGIES
@@ -163,7 +163,8 @@ def check_threads_of_cores(made):
         if isinstance(request.smt, int):
             limit = request.smt
         elif request.smt == "auto" and is_default and not is_sharing:
-            limit = SMT8_AUTO_LIMIT if len(cpus) >= 8 else 1
+            every = len(cpus) if uses_only_core(machine, request) else 1
+            limit = SMT8_AUTO_LIMIT if len(cpus) >= 8 else every
         assert len(cpus & made.compute) <= limit
         usable = tuple(cpus & machine.default_cpus)
         if not cpus.isdisjoint(made.compute) and is_default and not is_sharing:
