@@ -1,10 +1,12 @@
-"""What docs/coming-from.md says of other tools, and README.md of a run, is true."""
+"""What docs/coming-from.md says of other tools and ompbind, and README.md of a run, is true."""
 
 import os
 import re
+import shlex
 
 import pytest
 
+from ompbind.cli.main import load_verb
 from tests.live.conftest import OMPBIND, one_line, required, run_program
 from tests.packaging.scripts import ROOT
 
@@ -13,6 +15,25 @@ TABLE = PAGE.partition("## The mask of the caller")[2].partition("\n## ")[0]
 ROWS = re.findall(r"^\| `([^`]+)…`[^|]*\| ([^|]+) \|", TABLE, re.MULTILINE)
 """The commands of the page, and what it says: the CPUs of the rank, or an error."""
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+EXAMPLES = dict.fromkeys(re.findall(r"^\| `.*` .*\| `(?:[^`|]* )?ompbind (\w+) ?(.*?)`", PAGE, re.MULTILINE))
+"""What the page shows for commands of other tools: (verb, arguments)."""
+
+
+@pytest.mark.parametrize(("verb", "text"), EXAMPLES)
+def test_commands_for_those_of_other_tools_work(verb, text, tmp_path):
+    assert len(EXAMPLES) >= 40
+    args = shlex.split(text.replace("\\|", "|"))
+    if verb not in ("run", "exec", "bench", "plan"):
+        load_verb(verb).make_context(verb, args)
+        return
+    rank = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
+    sizes = dict.fromkeys(("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"), "2")
+    env = {"OMPBIND_TOPOLOGY": "sample:dgx-a100", **({**rank, **sizes} if verb == "exec" else {})}
+    dry = [] if verb == "plan" else ["--dry-run"]
+    done = run_program(OMPBIND, verb, *dry, *args, env=env, cwd=tmp_path)
+    printed = re.sub("warning: .* no effect with --dry-run", "", one_line(done.stderr))
+    assert (done.returncode, re.findall("error|warning", printed)) == (0, []), printed
 
 
 @pytest.mark.parametrize(
