@@ -1,4 +1,4 @@
-"""A web server. Each request is computed in a thread of its own."""
+"""A web server with a thread for each request."""
 
 import hashlib
 import os
