@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE PYTHONHOME PYTHONOPTIMIZE PYTHONPATH PYTHONUNBUFFERED PYTHONWARNINGS
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all cover check docs site sessions scaling bench bench-start dist zipapp release-check clean
+.PHONY: help demo test test-all cover check docs site sessions bench bench-start dist zipapp release-check clean
 
 help: ## list all targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -73,9 +73,6 @@ site: $(VENV)/.site ## build the documentation as a site, into site/
 
 sessions: $(VENV)/.developing ## record the sessions of bench in docs/ again; needs an idle machine
 	$(BIN)/python docs/record_sessions.py
-
-scaling: $(VENV)/.developing ## measure the tables of docs/mpi-slurm.md again; needs strace and an idle machine
-	$(BIN)/python docs/record_scaling.py
 
 bench-start: dist ## measure start-up and launches, in an environment with only the wheel, as users have it
 	rm -rf $(VENV)/user

@@ -27,10 +27,6 @@ LINES = [f"rank {each.rank}: CPUs {list(each.cpuset)}, threads {each.threads}" f
 """What examples print about two ranks."""
 
 
-def test_the_workers_of_the_executor_are_bound():
-    assert start_example("executor.py").stdout.splitlines() == LINES
-
-
 def test_each_task_of_a_pool_runs_on_all_cpus_of_a_rank():
     done = start_example("futures_pool.py")
     found = re.findall(r"task (\d): CPUs (.*)", done.stdout)
@@ -47,11 +43,6 @@ def ray():
     on_loopback = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as directory:
         yield {"HOME": directory, "RAY_TMPDIR": directory, **on_loopback}
-
-
-@pytest.mark.part("ray")
-def test_the_actors_of_ray_are_bound(ray):
-    assert start_example("ray_actors.py", **ray).stdout.splitlines() == LINES
 
 
 ACTORS = """\
