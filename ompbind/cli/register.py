@@ -83,7 +83,7 @@ def register_run(machine: Machine, request: Requests, own: LiveRun, *parts: Sett
 def register_when_free(
     read: Callable[[], Machine], request: Requests, own: LiveRun, *, limit_s: float, prints: bool
 ) -> Registered:
-    """Plan and register once no earlier run waits, and other live runs leave the CPUs.
+    """Plan and register once other live runs leave the CPUs.
 
     `read` returns the machine: its allowed CPUs can change while the run waits. With `prints`, a message
     names the runs that use the CPUs. Raises PlanError after the time limit, and at once the errors that are
