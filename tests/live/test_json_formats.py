@@ -1,4 +1,4 @@
-"""JSON of all verbs is what programs read: keys, codes and values stay as they were recorded.
+"""JSON of all verbs is what programs read: it has exactly the fields of docs/schemas/, and plans stay equal.
 
 `python -m tests.live.test_json_formats > new.json` runs the command lines of tests/live/recorded.json again.
 To add a command line, add it there with an empty value.
@@ -6,24 +6,39 @@ To add a command line, add it there with an empty value.
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
+from referencing import Registry, Resource
 
 from tests.cli.command_lines import call
-from tests.live.conftest import OMPBIND, RUNTIME_DIR, run_program, start_program, two_cpus
+from tests.live.conftest import OMPBIND, RUNTIME_DIR, run_program, start_program
+from tests.packaging.scripts import ROOT
 
 RECORDED = json.loads(Path(__file__).with_name("recorded.json").read_text())
-"""All values of `fixed` command lines; the keys of `live` ones and of a run, which depend on the machine."""
+"""All values of command lines that depend on nothing but the options."""
 
 SENTENCES = {"text", "found", "why", "remedy", "subject", "summary", "error", "hint"}
 """Keys whose values are sentences for people; these may be worded differently."""
 
-ENVIRONMENTS = {"env", "environment"}
-"""Keys whose values have the names of variables as keys."""
+SCHEMAS = {path.name: json.loads(path.read_text()) for path in (ROOT / "docs/schemas").iterdir()}
+REGISTRY = Registry().with_resources(
+    (name, Resource.from_contents(schema)) for name, schema in SCHEMAS.items()
+)
+
+
+def check(name, value):
+    """Fail if a JSON value has other fields than the schema of a verb, or values of other types."""
+    validator = Draft202012Validator({"$ref": f"{name}.schema.json"}, registry=REGISTRY)
+    error = best_match(validator.iter_errors(value))
+    assert error is None, f"{name}: {error.json_path}: {error.message[-300:]}"
 
 
 def without_sentences(value):
@@ -33,73 +48,85 @@ def without_sentences(value):
     return [without_sentences(inner) for inner in value] if isinstance(value, list) else value
 
 
-def find_keys(value, path=""):
-    """Return every key of a JSON value with where it is, as in "ranks[].env"."""
-    if isinstance(value, list):
-        return set().union(*(find_keys(inner, f"{path}[]") for inner in value))
-    found = set()
-    for key, inner in value.items() if isinstance(value, dict) else ():
-        found |= {f"{path}.{key}", *(() if key in ENVIRONMENTS else find_keys(inner, f"{path}.{key}"))}
-    return found
-
-
 def read_fixed(line):
-    """Return the values of a command line that depend on nothing but the options."""
+    """Return what a command line prints that depends on nothing but the options."""
     words, option, topology = line.partition(" --topology ")
-    done = call(*words.split(), option.strip(), topology, "--format", "json")
-    return without_sentences(json.loads(done.stdout))
+    return json.loads(call(*words.split(), option.strip(), topology, "--format", "json").stdout)
 
 
-def read_keys(line):
-    """Return the keys of what a verb prints on this machine; `probe` prints a value per line."""
-    verb, *rest = line.split()
-    text = run_program(OMPBIND, verb, "--format", "json", *rest).stdout
-    return find_keys(json.loads(f"[{','.join(text.splitlines())}]" if verb == "probe" else text))
-
-
-def read_run():
-    """Return the keys of all verbs that show a run, and of the report of that run."""
-    wait = "import sys; print(1, flush=True); sys.stdin.read()"
-    with tempfile.TemporaryDirectory() as directory:
-        report = Path(directory, "report.json")
-        words = ("run", "-n", "1", "--verify", "--report", str(report), "--run-id", "shown", "--")
-        run = start_program(OMPBIND, *words, sys.executable, "-c", wait, stdin=subprocess.PIPE)
-        assert run.stdout.readline() == "1\n"
-        keys = {line.split()[0]: read_keys(line) for line in ("ps", "inspect shown")}
-        run.communicate(timeout=60)
-        return {**keys, "report": find_keys(json.loads(report.read_text()))}
-
-
-def check_keys(keys, recorded):
-    """Compare keys; those of list items are missing where a list is empty on this machine."""
-    assert keys <= {*recorded}
-    assert all("[]" in key for key in {*recorded} - keys)
-
-
-@pytest.mark.parametrize("line", RECORDED["fixed"])
+@pytest.mark.parametrize("line", RECORDED)
 def test_values_are_as_recorded(line):
-    assert read_fixed(line) == RECORDED["fixed"][line]
+    value = read_fixed(line)
+    check(line.split()[0], value)
+    assert without_sentences(value) == RECORDED[line]
 
 
-@pytest.mark.parametrize("line", RECORDED["live"])
-def test_keys_are_as_recorded(line):
-    if "-n" in line:
-        two_cpus()
-    check_keys(read_keys(line), RECORDED["live"][line])
+def test_every_schema_is_valid_and_every_code_is_in_one():
+    for schema in SCHEMAS.values():
+        Draft202012Validator.check_schema(schema)
+    source = "".join(path.read_text() for path in (ROOT / "ompbind").rglob("*.py"))
+    codes = set(re.findall(r'\bcode="([a-z-]+)"', source))
+    assert len(codes) >= 8
+    text = "".join(map(json.dumps, SCHEMAS.values()))
+    assert not [code for code in codes if f'{{"const": "{code}", "description": "' not in text]
+
+
+@pytest.mark.parametrize("line", [
+    "topo", "topo --topology sample:dgx-a100", "plan", "plan --devices auto --topology sample:dgx-a100",
+    "plan -n 3 --devices gpu --near nic:0 --topology sample:dgx-a100 -- python3 x.py",
+    "plan -m 0 --compat vllm", "plan --name a -- x : --name b -- y", "plan -n 2 --smt all",
+    "plan --service-cores 1 --memory bind --topology sample:xeon-max-2p",
+    "plan --topology sample:core-i9", "plan -n 100 --share", "probe", "doctor", "doctor -- python3 x.py",
+    "doctor -- missing", "config", "config -n 2 --env A=b --env C=d", "ps",
+    "inspect PID", "rebind --dry-run PID",
+])  # fmt: skip
+def test_verbs_print_what_their_schema_has(line):
+    verb, dashes, command = line.replace("PID", str(os.getpid())).partition(" -- ")
+    words = (*verb.split(), "--format", "json", *(("--", *command.split()) if dashes else ()))
+    done = run_program(OMPBIND, *words, env={"VLLM_CPU_OMP_THREADS_BIND": "0"})
+    values = [json.loads(text) for text in (done.stdout.splitlines() if verb == "probe" else [done.stdout])]
+    assert values, done.stderr
+    for value in values:
+        check(words[0], value)
 
 
 @pytest.mark.no_quota
-def test_keys_of_runs_are_as_recorded():
-    for verb, keys in read_run().items():
-        check_keys(keys, RECORDED["run"][verb])
+def test_a_live_run_is_shown_as_its_schemas_say(tmp_path):
+    wait = "import sys; print(1, flush=True); sys.stdin.read()"
+    options = ("--verify", "--report", tmp_path / "report.json", "--run-id", "shown", "--chdir", "/")
+    run = start_program(OMPBIND, "run", *options, "--", sys.executable, "-c", wait, stdin=subprocess.PIPE)
+    assert run.stdout.readline() == "1\n"
+    shown = {verb: run_program(OMPBIND, verb, *words, "--format", "json").stdout for verb, words in (
+        ("ps", ()), ("inspect", ("shown",)), ("rebind", ("shown",)))}  # fmt: skip
+    run.communicate(timeout=60)
+    for verb, text in {**shown, "run": (tmp_path / "report.json").read_text()}.items():
+        check(verb, json.loads(text))
+
+
+@pytest.mark.parametrize("words", [
+    "-n 2 --share --verify -- sleep 1", "-- missing",
+    "--on-failure restart:1 --log-dir logs -- sh -c 'echo no >&2; exit 3'",
+    "--timeout 0.2 -- sleep 9", "--share --verify --name a -- true : --name b -- sh -c 'kill -9 $$'",
+])  # fmt: skip
+def test_reports_of_runs_have_the_fields_of_their_schema(tmp_path, words):
+    run_program(OMPBIND, "run", "--report", "r.json", *shlex.split(words), cwd=tmp_path)
+    check("run", json.loads((tmp_path / "r.json").read_text()))
+
+
+def test_sessions_of_bench_have_the_fields_of_their_schemas(tmp_path):
+    """Also if a candidate fails, and if the session is resumed with more rounds."""
+    line = ("bench", "--results", "b.jsonl", "--vary", "bind=rank,none", "--format", "jsonl", "--max-rounds")
+    script = "test $OMP_PROC_BIND != false; echo took $((1 + $?))"
+    command = ("--metric", "took ([0-9])", "--export", "json=r.json", "--", "sh", "-c", script)
+    for rounds in ("3", "4"):
+        done = run_program(OMPBIND, *line, rounds, *command, cwd=tmp_path, timeout=120)
+        assert done.returncode == 0, done.stderr
+        for text in (*done.stdout.splitlines(), *(tmp_path / "b.jsonl").read_text().splitlines()):
+            check("bench", json.loads(text))
+    check("bench-result", json.loads((tmp_path / "r.json").read_text()))
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as claims:
         os.environ[RUNTIME_DIR] = claims
-        values = {
-            "fixed": {line: read_fixed(line) for line in RECORDED["fixed"]},
-            "live": {line: sorted(read_keys(line)) for line in RECORDED["live"]},
-            "run": {verb: sorted(keys) for verb, keys in read_run().items()},
-        }
-    json.dump(values, sys.stdout)
+        json.dump({line: without_sentences(read_fixed(line)) for line in RECORDED}, sys.stdout)

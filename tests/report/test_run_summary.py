@@ -19,7 +19,6 @@ from ompbind.report import run_summary
 from ompbind.report.plan_json import render_plan_json, render_run
 from ompbind.report.run_summary import OUT_OF_MEMORY, find_hint, render_failures, render_usage_table
 from ompbind.report.text import WIDTH
-from tests.inspection.test_verdict import bad, make_verified
 from tests.machines import Shape, make_machine
 
 PLAN = make_plan(make_machine(Shape(cores=8)), Request(ranks=4))
@@ -223,21 +222,3 @@ def test_a_report_has_everything():
             {"attempt": 2, "pid": 11, "exit_code": None, "signal": 11, "started": 2.0, "wall_s": 2.5},
         ],
     }  # fmt: skip
-
-
-def test_the_page_on_formats_has_every_field_and_no_other():
-    page = (Path(__file__).parents[2] / "docs/formats.md").read_text()
-    section = page.split("schema `ompbind-run/1`\n")[1].split("\n## ")[0]
-    cells = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
-    documented = [name.removesuffix("[]") for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
-    finished = outcome(RankExit(rank=0, pid=1, code=0), verified=make_verified(bad()))
-    record = json.loads(render_run(PLAN, SPEC, finished, 5.25))
-    (rank,), (checked,) = record["ranks"], record["verified"]["ranks"]
-    parts = {
-        "": record, "ranks[].": rank, "ranks[].attempts[].": rank["attempts"][0],
-        "verified.": record["verified"], "verified.ranks[].": checked,
-        "verified.ranks[].findings[].": checked["findings"][0],
-    }  # fmt: skip
-    lists = {"schema", "ranks", "ranks[].attempts", "verified.ranks", "verified.ranks[].findings"}
-    fields = {f"{at}{name}" for at, part in parts.items() for name in part}
-    assert sorted(documented) == sorted(fields - lists)
