@@ -97,7 +97,7 @@ def _describe_option(name: str, pages: Mapping[str, str], width: int) -> Iterato
         hint = suggestions.make_hint(meant) if meant else f"try 'ompbind help {SEARCH} {name.strip('-')}'"
         raise OptionError(f"no option is named {name!r}", hint=hint)
     for option in found:
-        named = re.compile(rf"(?<![\w-]){option.long_name}(?![\w-])")
+        named = re.compile(rf"`(?:{'|'.join(option.names)})(?![\w-])")
         counts = {page: len(named.findall(pages[page])) for page in pages if page not in ("reference", LIST)}
         best = sorted(filter(counts.get, counts), key=counts.__getitem__, reverse=True)[:3]
         lines = {
