@@ -24,7 +24,7 @@ from ompbind.launchers.launchers import may_have_launcher
 from ompbind.machine.read.root import DirectoryRoot
 from ompbind.planning.plan import Plan
 from ompbind.registry.registry import Registry, make_own_run
-from ompbind.report.run_summary import render_failures, render_throttling, render_usage_table
+from ompbind.report import run_summary
 
 EXAMPLES = (
     ("Four ranks, equal shares", "ompbind run -n 4 -- python serve.py"),
@@ -189,15 +189,16 @@ class RunReporter(Reporter):
         return render_verified(verified, self._plan, quiet=self._quiet, width=read_message_width())
 
     def summary(self, outcome: Outcome) -> str:
-        """Render the failures of ranks, and throttling; with `verbose` also the resource usage of ranks."""
+        """Render failures, throttling and contention; with `verbose` also the resource usage of ranks."""
         was_throttled = outcome.throttling and outcome.throttling.throttled_periods
-        if self._quiet or not (self._verbose or exit_code(outcome) or was_throttled):
-            return ""
         width = read_message_width()
-        failures = render_failures(outcome, stderr_shown=self._stderr_shown, width=width)
-        throttling = render_throttling(outcome, self._plan, width)
-        usage = render_usage_table(outcome, self._plan, width) if self._verbose else ""
-        return "\n".join(filter(None, (failures, throttling, usage)))
+        contention = "" if self._quiet else run_summary.render_contention(outcome, self._plan, width)
+        if self._quiet or not (self._verbose or exit_code(outcome) or was_throttled):
+            return contention
+        failures = run_summary.render_failures(outcome, stderr_shown=self._stderr_shown, width=width)
+        throttling = run_summary.render_throttling(outcome, self._plan, width)
+        usage = run_summary.render_usage_table(outcome, self._plan, width) if self._verbose else ""
+        return "\n".join(filter(None, (failures, throttling, contention, usage)))
 
 
 VERB = Verb(

@@ -55,7 +55,8 @@ class RankExit(Record):
     `stopped` is true if ompbind was already stopping the run. `last_lines` are the last lines of its standard
     error, empty unless that went through ompbind or to a file. `attempt` counts the starts of the rank from
     1; this attempt began at `started`, in seconds of the epoch. `earlier` are the attempts before it, at most
-    the latest 100. `label` is its group and its number there, "load 2"; "" in a run without groups.
+    the latest 100. `label` is its group and its number there, "load 2"; "" in a run without groups. `delay_s`
+    is how long its initial thread was runnable and waited for a CPU, None if unknown.
     """
 
     rank: int
@@ -69,6 +70,7 @@ class RankExit(Record):
     started: float = 0.0
     earlier: tuple[RankExit, ...] = ()
     label: str = ""
+    delay_s: float | None = None
 
     @property
     def status(self) -> int:

@@ -28,6 +28,8 @@ from ompbind.execution.signals import TERMINATION_SIGNALS, TTY_SIGNALS, Foregrou
 from ompbind.execution.spawn import FileLimit, StartCommands, spawn
 from ompbind.machine.read.linux_cgroup import read_throttling
 from ompbind.machine.read.root import DirectoryRoot
+from ompbind.procfs.parsers import parse_run_delay_s
+from ompbind.procfs.reader import read_if_allowed
 
 if TYPE_CHECKING:
     from ompbind.execution.sampler import AffinitySampler
@@ -272,6 +274,7 @@ class Run:
 
         A child that is not in the table is an orphan: only its zombie is removed.
         """
+        schedstat = read_if_allowed(pid, "schedstat") if pid > 0 else None  # gone with the zombie
         try:
             found, status, used = self.processes.wait(pid)
         except ChildProcessError:
@@ -300,6 +303,7 @@ class Run:
                 code=os.WEXITSTATUS(status) if has_code else None,
                 signal=None if has_code else os.WTERMSIG(status),
                 usage=make_usage(used, wall_s, self.peak_bytes),
+                delay_s=parse_run_delay_s(schedstat or b""),
                 stopped=self.shutdown.begun,
                 attempt=child.attempt,
                 started=time.time() - wall_s,

@@ -7,10 +7,10 @@ that: the last lines that failed ranks wrote, and hints.
 from collections.abc import Iterator, Sequence
 from signal import Signals
 
-from ompbind.cpuset import count, named
+from ompbind.cpuset import count, named, union
 from ompbind.execution.outcome import Outcome, RankExit, exit_code, render_exit, render_exit_status
 from ompbind.execution.signals import signal_name
-from ompbind.planning.plan import Plan
+from ompbind.planning.plan import Plan, name_ranks
 from ompbind.report.text import (
     WIDTH,
     Column,
@@ -135,6 +135,35 @@ def render_throttling(outcome: Outcome, plan: Plan, width: int = WIDTH) -> str:
         return ""
     text = f"the CPU quota of {count(quota, 'CPU')} throttled this cgroup in {throttling}"
     return render_paragraph("ompbind", f"{text}: use fewer ranks, threads or CPUs, or raise the quota", width)
+
+
+_LEAST_S, _LEAST_BUSY, _LEAST_DELAY, _LEAST_RATE, _CLEAR_RATE = 2.0, 0.9, 0.2, 50, 225
+"""When threads of a rank competed for its CPUs: wall-clock time, CPU time as a part of that of all its CPUs,
+run delay of the initial thread as a part of wall-clock time, involuntary switches per second and CPU.
+
+Threads that share a CPU interrupt each other 80 to 350 times per second, as often as time slices end. Other
+programs can interrupt a single thread as often, but its run delay is short then. So is that of an initial
+thread that waits for its workers: then only a clear rate counts.
+"""
+
+
+def render_contention(outcome: Outcome, plan: Plan, width: int = WIDTH) -> str:
+    """Render which ranks had more busy threads than CPUs; "" for none, and after --verify: it checks that."""
+    found, requests = [], plan.rank_requests
+    for each in outcome.exits if outcome.verified is None else ():
+        usage, placement, request = each.usage, plan.placements[each.rank], requests[each.rank]
+        waited = (each.delay_s or 0.0) >= _LEAST_DELAY * usage.wall_s
+        available_s = usage.wall_s * len(placement.cpuset)
+        is_busy = usage.user_s + usage.system_s >= _LEAST_BUSY * available_s
+        is_forced = usage.involuntary_switches >= (_LEAST_RATE if waited else _CLEAR_RATE) * available_s
+        is_own = request.threads is None and request.processes_per_rank == 1
+        if usage.wall_s >= _LEAST_S and is_busy and is_forced and is_own:
+            found.append(placement)
+    if not found:
+        return ""
+    text = f"threads of {name_ranks(found)} competed for {named('CPU', union(p.cpuset for p in found))}"
+    text += ": -c gives each rank more cores, or let the program start fewer threads"
+    return render_paragraph("ompbind", text, width)
 
 
 def render_usage_table(outcome: Outcome, plan: Plan, width: int = WIDTH) -> str:

@@ -50,6 +50,28 @@ def test_doctors_remedy_for_a_pool_that_counts_cpus_is_true(ompbind, quota, tmp_
     assert throttled[1] < 0.1 < 0.2 < throttled[0], throttled
 
 
+HASH = """
+import hashlib, sys, threading, time
+end, data = time.monotonic() + 2.3, bytes(1 << 20)
+def compute():
+    while time.monotonic() < end: hashlib.sha256(data)  # without the lock of the interpreter
+threads = [threading.Thread(target=compute) for _ in range(int(sys.argv[1]) - 1)]
+for thread in threads: thread.start()
+compute()
+for thread in threads: thread.join()
+"""
+
+
+@pytest.mark.alone
+def test_threads_that_competed_for_the_cpus_of_their_rank_are_named(ompbind, quota):
+    before = quota(64)  # other processes wait for these
+    for threads, options, is_told in ((8, (), True), (1, (), False), (8, ("-q",), False)):
+        command = (*options, "-c", "1", "--share", "--", sys.executable, "-c", HASH, str(threads))
+        done = ompbind("run", *command, before=before)
+        text = f"threads of rank 0 competed for CPU {two_cpus()[0]}: -c gives each rank more cores"
+        assert (done.returncode, text in one_line(done.stderr)) == (0, is_told), done.stderr
+
+
 def test_a_run_that_is_not_throttled_says_nothing(ompbind, quota, tmp_path):
     report = tmp_path / "run.json"
     done = ompbind("run", "--report", str(report), "--", "true", before=quota(64))

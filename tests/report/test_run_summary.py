@@ -112,6 +112,29 @@ def test_more_cpu_time_than_the_cpus_of_a_rank_have_is_shown():
         assert render_usage_table(finished, plan).splitlines()[1].split()[6] == share
 
 
+@pytest.mark.parametrize(("busy", "rate", "delay", "changes", "ranks"), [
+    (1.0, 280, 0.5, {}, "ranks 1-2 competed for CPUs 2-5: "),  # per second and CPU, as measured
+    (0.98, 83, 0.5, {}, "ranks 1-2"), (0.98, 300, 0.0, {}, "ranks 1-2"), (1.0, 300, None, {}, "ranks 1-2"),
+    # one thread, with other programs; few switches; other programs use the CPUs; a short run
+    (0.99, 194, 0.01, {}, ""), (1.0, 6, 0.0, {}, ""), (0.5, 300, 0.5, {}, ""), (1.0, 49, 0.7, {}, ""),
+    (1.0, 280, 0.5, {"wall_s": 1.9}, ""), (1.0, 280, 0.5, {"threads": 3}, ""),
+    (1.0, 280, 0.5, {"processes_per_rank": 2}, ""), (1.0, 280, 0.5, {"verified": make_verified(bad())}, ""),
+])  # fmt: skip
+def test_ranks_whose_threads_competed_are_named_with_a_remedy(busy, rate, delay, changes, ranks):
+    wall_s = changes.get("wall_s", 4.0)
+    used = Usage(
+        wall_s=wall_s, user_s=2 * busy * wall_s, involuntary_switches=int(2 * rate * wall_s)
+    )  # of both CPUs
+    delay_s = None if delay is None else delay * wall_s
+    exits = [coded(rank, 0, usage=used, delay_s=delay_s) for rank in (2, 1)]
+    options = {name: changes[name] for name in ("threads", "processes_per_rank") if name in changes}
+    plan = make_plan(make_machine(Shape(cores=8)), Request(ranks=4, **options))
+    finished = outcome(*exits, coded(0, 0), verified=changes.get("verified"))
+    text = run_summary.render_contention(finished, plan, 200)
+    assert text.startswith(f"ompbind: threads of {ranks}" if ranks else "")
+    assert (" -c " in text) == bool(ranks) == bool(text)
+
+
 TIMES = st.floats(0, 1e12)
 COUNTS = st.integers(0, 1 << 62)
 USAGES = st.builds(
