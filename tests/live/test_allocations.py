@@ -72,7 +72,7 @@ def test_every_rank_gets_cpus_of_its_own_inside_the_allocation(machine, launcher
 
 
 @pytest.mark.parametrize(("command", "machine", "variables", "idle"), rows("""
-    exec           | smt  | CPU_BIND_LIST=0x0003 CPUS_PER_TASK=2 | CPU 1
+    exec           | smt  | CPU_BIND_LIST=0x0003 CPUS_PER_TASK=2 |
     exec           | smt  | CPU_BIND_LIST=0x00FF CPUS_PER_TASK=2 | CPUs 1-7:2
     exec           | smt  | CPU_BIND_LIST=0x0003                 |
     exec           | smt  | CPU_BIND_LIST=0x0003 CPUS_PER_TASK=1 |
