@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-SOURCE = Path(__file__).parent.parent / "docs/examples/heat.c"
+SOURCE = Path(__file__).with_name("heat.c")
 LOOPS, SIDE = 300, 256
 ROUNDS, LIMIT_S = 7, 10.0
 """Rounds at most, and the time after which no further round begins."""
