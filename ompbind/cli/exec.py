@@ -62,18 +62,19 @@ def exec_rank(ctx: VerbContext) -> int:
     settings.check_topology("a rank")
     rank = find_rank(settings)
     identity, machine, request, spec = prepare_rank(settings, rank, f"exec-{os.getpid()}")
+    wanted = request if rank else register.prefer_free_cores(request, machine)
     if settings.dry_run:
         from ompbind.report.plan import render_plan  # noqa: PLC0415 - door: --dry-run
 
-        others = register.read_other_runs(machine, request, quiet=settings.quiet)
-        plan = register.plan_or_suggest(machine, request, others)
+        others = register.read_other_runs(machine, wanted, quiet=settings.quiet)
+        plan = register.plan_or_suggest(machine, wanted, others)
         shown = _render_rank(plan, identity, spec)
         write_stdout(f"{render_plan(plan, read_screen())}\n\n{shown}" if identity.local_rank == 0 else shown)
         return 0
     own = make_own_run(spec.run_id)
     if rank:
         own = own.replace(placement_index=identity.placement_index, rank=identity.rank)
-    found = register.register_run(machine, request, own, settings)
+    found = register.register_run(machine, wanted, own, settings)
     if not settings.quiet:
         _print_before_start(found, identity, spec, verbose=settings.verbose)
     try:

@@ -3,11 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from ompbind.cli import OUTPUT
+from ompbind.cli import OUTPUT, register
 from ompbind.cli.console import print_message, read_screen, write_stdout
 from ompbind.cli.option import Option, VerbContext
 from ompbind.cli.readers import at_least
-from ompbind.cli.register import plan_or_suggest, print_warnings, read_other_runs, read_planning_machine
 from ompbind.cli.settings import make_planning_settings, make_requests, make_spec_of_run
 from ompbind.cli.verb import Verb
 from ompbind.commands.environment import make_all_variables
@@ -107,9 +106,10 @@ def plan(ctx: VerbContext) -> int:
         usable = [name for name, row in FORMATS.items() if row.ranks != "all"]
         raise OptionError(f"--rank requires --format {join_words(usable, 'or')}")
     spec = make_spec_of_run(parts, RUN_ID)
-    machine = read_planning_machine(*parts)
+    machine = register.read_planning_machine(*parts)
     request = make_requests(parts, spec, machine, for_workers=settings.compat == format_)
-    planned = plan_or_suggest(machine, request, read_other_runs(machine, request))
+    request = register.prefer_free_cores(request, machine)
+    planned = register.plan_or_suggest(machine, request, register.read_other_runs(machine, request))
     variables = make_all_variables(planned, spec) if chosen.takes == "variables" else []
     if chosen.ranks == "one" or rank is not None:
         chosen_rank = _choose_rank(planned, rank)
@@ -121,7 +121,7 @@ def plan(ctx: VerbContext) -> int:
             text = f"--format {format_} has one --{name} for all ranks, but the groups differ in it"
             raise OptionError(text, hint="use --format json, or a format for one rank with --rank")
     if not chosen.shows_notes:
-        print_warnings(planned)
+        register.print_warnings(planned)
     if chosen.lacks_devices and planned.has_devices:
         hint = "let ranks set their variables: ompbind exec --devices"
         print_message(f"warning: --format {format_} cannot give ranks their devices ({hint})")

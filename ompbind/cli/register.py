@@ -17,8 +17,9 @@ from ompbind.machine.read.root import DirectoryRoot
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.other_runs import NAMED_RUNS, LiveRun
 from ompbind.planning.plan import Plan
-from ompbind.planning.planner import Requests, find_possible_cpus, list_requests, make_plan
-from ompbind.planning.request import MemoryMode, Request
+from ompbind.planning.planner import find_possible_cpus, make_plan
+from ompbind.planning.request import MemoryMode, Request, Requests, Sharing, change_requests, list_requests
+from ompbind.procfs.reader import HOST_PID_NAMESPACE, read_pid_namespace
 from ompbind.record import Record
 from ompbind.registry.claims import Claim
 from ompbind.registry.registry import DIRECTORY_VARIABLE, Registry, make_division, try_read_occupied
@@ -38,6 +39,27 @@ def limit_to_listed(machine: Machine) -> Machine:
     """Return the machine with only the CPUs allowed that a batch system lists, with all without a list."""
     listed = machine.allowed & read_listed_cpus(os.environ)
     return machine.replace(allowed=listed) if listed else machine
+
+
+def prefer_free_cores(request: Requests, machine: Machine) -> Requests:
+    """Let ranks with --cores have free cores if none loses by it, unless an option says which cores.
+
+    Not if a launcher has started copies of this process, nor if one of several groups requests no cores.
+    """
+    from ompbind.launchers import find  # noqa: PLC0415 - door: launchers
+
+    ancestors = find.read_ancestors(DirectoryRoot("/"), os.getpid())
+    for each in list_requests(request):
+        chooses = each.mask or each.nodes or each.compat or each.near or each.devices
+        if chooses or not each.cores or each.sharing is not Sharing.WARN:
+            return request
+    if find.find_copies(os.environ, ancestors):
+        return request
+    number, is_live = read_pid_namespace(), machine.source == LIVE and DIRECTORY_VARIABLE not in os.environ
+    is_blind = (
+        is_live and machine.quota and machine.allowed == machine.online and number != HOST_PID_NAMESPACE
+    )
+    return change_requests(request, sharing=Sharing.PREFER_FREE, container=number if is_blind else 0)
 
 
 def plan_or_suggest(machine: Machine, request: Requests, occupied: Sequence[LiveRun]) -> Plan:
@@ -115,6 +137,7 @@ def plan_and_register(machine: Machine, request: Requests, registry: Registry) -
 
     Raises the errors of `make_local_plan`, and ClaimError as `Registry`.
     """
+    request = change_requests(request, sharing=registry.sharing)
     plan = make_local_plan(machine, request, registry.occupied)
     claim = None
     for _ in range(_TRIES):

@@ -97,7 +97,7 @@ def _plan_and_supervise(settings: Settings) -> Outcome | None:
     spec = make_spec_of_run(settings.parts, settings.run_id or "")
     settings.check_topology("ranks")
     machine = register.read_planning_machine(*settings.parts)
-    request = make_requests(settings.parts, spec, machine)
+    request = register.prefer_free_cores(make_requests(settings.parts, spec, machine), machine)
     settings = run_settings.fill_paths(settings, spec.run_id)
     output = run_settings.make_output(settings)
     if settings.dry_run:

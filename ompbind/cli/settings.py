@@ -21,8 +21,7 @@ from ompbind.machine.read.linux import LIVE
 from ompbind.machine.read.root import DirectoryRoot
 from ompbind.openmp.binding import DISTRIBUTING_WORDS
 from ompbind.openmp.variables import OVERRIDING_VARIABLES
-from ompbind.planning.planner import Requests
-from ompbind.planning.request import JobCpus, Request, Sharing
+from ompbind.planning.request import JobCpus, Request, Requests, Sharing
 from ompbind.procfs.reader import read_environ
 from ompbind.programs.command import Workload, preload_entries, read_wrapped_workload
 from ompbind.programs.preload import find_missing_preloads, find_preloads

@@ -10,7 +10,7 @@ from ompbind.commands.environment import RunSpec, list_parts
 from ompbind.commands.rank_command import make_commands, mask_secrets
 from ompbind.machine.model import Machine
 from ompbind.planning.plan import Plan
-from ompbind.planning.planner import Requests
+from ompbind.planning.request import Requests
 from ompbind.report.plan import find_filled_variables, render_commands, render_plan
 
 

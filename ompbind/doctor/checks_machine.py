@@ -133,7 +133,7 @@ def check_quota(host: HostFacts, machine: Machine) -> Iterator[HostIssue]:
     yield note("CPU quota", found, why, f"{remedy} or a larger quota ({where})")
     if host.kernel.container and machine.allowed == machine.online:
         found = "a container with a quota and no cpuset does not see runs of other containers"
-        why = f"ranks with a part of the CPUs begin at CPU {machine.allowed.first} in each such container"
+        why = f"ranks without -c begin at CPU {machine.allowed.first} in each such container"
         yield note("CPU quota", found, why, OWN_CPUS)
 
 

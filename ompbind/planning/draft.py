@@ -213,6 +213,8 @@ def find_usable_cpus(draft: Draft, cpus: Sequence[int]) -> dict[int, CpuSet]:
     rows = table.rows(in_pool)
     if request.nodes is not None and not is_named:
         rows = list(dict.fromkeys(table.core_of[cpu] for cpu in cpus))
+    if request.start:
+        rows.sort(key=lambda row: row < request.start)
     return {row: limit_cpus(table.cores[row] & in_pool, limit, request.sibling) for row in rows}
 
 

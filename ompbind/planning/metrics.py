@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ompbind.cpuset import CpuSet
-from ompbind.machine.model import KIND, Column, Level, Machine
+from ompbind.machine.model import Level, Machine
 from ompbind.planning.devices.notes import measure_distances
-from ompbind.planning.placing import PRIORITY
+from ompbind.planning.placing import PRIORITY, count_domains
 from ompbind.planning.plan import Plan
 from ompbind.record import Record
 
@@ -64,27 +64,23 @@ def measure(machine: Machine, usable: CpuSet, ranks: Sequence[CpuSet]) -> Metric
     ranks_on = Counter(row for cpus, times in repeats.items() for row in rows[cpus] * times)
     usable_rows = table.rows(usable)
     sizes = [len(own) for own in rows.values()]
-
-    def count_domains(column: Column) -> list[tuple[int, int, int]]:
-        """Return for each set of CPUs how many domains and cores it has, and how many ranks have it."""
-        numbers = table.column(column)
-        return [(len({numbers[row] for row in own}), len(own), repeats[cpus]) for cpus, own in rows.items()]
-
+    *levels, kinds = count_domains(table, rows.values())
     borders = []
-    for level in PRIORITY:
+    for level, used in zip(PRIORITY, levels, strict=True):
         numbers = table.column(level)
         if _largest_domain(numbers) < 2:
             continue
-        largest, used = _largest_domain([numbers[row] for row in usable_rows]), count_domains(level)
-        crossing = sum(times for domains, cores, times in used if domains > 1 and cores <= largest)
-        touched = sum(domains * times for domains, _, times in used)
+        largest = _largest_domain([numbers[row] for row in usable_rows])
+        own = [*zip(used, sizes, repeats.values(), strict=True)]
+        crossing = sum(times for domains, cores, times in own if domains > 1 and cores <= largest)
+        touched = sum(domains * times for domains, _, times in own)
         borders.append(Boundary(level=level, crossing=crossing, touched=touched))
     return Metrics(
         idle=len(set(usable_rows) - ranks_on.keys()),
         shared=sum(times > 1 for times in ranks_on.values()),
         smallest=min(sizes, default=0),
         largest=max(sizes, default=0),
-        mixed=sum(times for kinds, _, times in count_domains(KIND) if kinds > 1),
+        mixed=sum(times for own, times in zip(kinds, repeats.values(), strict=True) if own > 1),
         borders=tuple(borders),
     )
 

@@ -22,7 +22,7 @@ many domains of each level they are.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate, islice
 from operator import gt
 from typing import TypeAlias
@@ -109,9 +109,9 @@ def measure_costs(cores: Cores, size: int, *, only_avoidable: bool = False) -> l
     return costs
 
 
-def count_domains(cores: Cores, shares: Iterable[Rows]) -> list[list[int]]:
+def count_domains(table: Table, shares: Collection[Sequence[int]]) -> list[list[int]]:
     """Return in how many domains each share has cores, for each level, most important level first."""
-    columns = [cores.table.column(column) for column in COLUMNS]
+    columns = [table.column(column) for column in COLUMNS]
     return [[len({numbers[row] for row in share}) for share in shares] for numbers in columns]
 
 
@@ -121,9 +121,9 @@ def measure_shares(cores: Cores, shares: Sequence[Rows], compute: int | None = N
     The numbers are how many ranks have their first `compute` cores (None: all) in several domains, for each
     level; then in how many domains these cores are, and all cores, summed over all ranks.
     """
-    counted = count_domains(cores, [share[:compute] for share in shares])
+    counted = count_domains(cores.table, [share[:compute] for share in shares])
     crossing = [sum(domains > 1 for domains in ranks) for ranks in counted]
-    return crossing, list(map(sum, counted)), list(map(sum, count_domains(cores, shares)))
+    return crossing, list(map(sum, counted)), list(map(sum, count_domains(cores.table, shares)))
 
 
 def divide_equally(cores: Cores, ranks: int) -> list[Rows]:
@@ -132,10 +132,10 @@ def divide_equally(cores: Cores, ranks: int) -> list[Rows]:
     Domains are filled only if no rank then has cores in more domains than some rank of the other way.
     """
     in_order = _divide_in_order(cores, ranks)
-    most = [max(used) for used in count_domains(cores, in_order)]
+    most = [max(used) for used in count_domains(cores.table, in_order)]
     split = [column for column, used in zip(COLUMNS, most, strict=True) if used > 1]
     filled = [_fill_domains(cores, ranks, column) for column in split]
-    ways = [way for way in filled if not any(map(gt, map(max, count_domains(cores, way)), most))]
+    ways = [way for way in filled if not any(map(gt, map(max, count_domains(cores.table, way)), most))]
     best = min([in_order, *ways], key=lambda way: measure_shares(cores, way))
     return cores.sort(best)
 

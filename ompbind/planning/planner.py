@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import OmpbindError, PlanError, RequestError
@@ -14,16 +13,9 @@ from ompbind.planning.memory import LIMITED, UNSET, add_policies, map_local_memo
 from ompbind.planning.notes import explain
 from ompbind.planning.other_runs import LiveRun, find_avoided, find_shared_cpus, render_occupancy
 from ompbind.planning.plan import Note, Placement, Plan
-from ompbind.planning.request import Request, Sharing
+from ompbind.planning.request import Request, Requests, Sharing, list_requests
 from ompbind.planning.runtimes import CONFLICT, check_runtimes, choose_bind, choose_binding
 from ompbind.planning.strategies import STRATEGIES, list_others_that_take
-
-Requests: TypeAlias = Request | Sequence[Request]  # the request of a run, or the requests of its groups
-
-
-def list_requests(request: Requests) -> tuple[Request, ...]:
-    """Return the requests of the groups of a run, or its only request."""
-    return (request,) if isinstance(request, Request) else tuple(request)
 
 
 def make_plan(machine: Machine, request: Requests, occupied: Sequence[LiveRun] = ()) -> Plan:
@@ -38,6 +30,10 @@ def make_plan(machine: Machine, request: Requests, occupied: Sequence[LiveRun] =
     >>> plan.placements[1].cpus, plan.placements[1].threads
     ((8, 10, 12, 14), 4)
     """
+    if any(each.sharing is Sharing.PREFER_FREE for each in list_requests(request)):
+        from ompbind.planning.free_cores import plan_on_free_cores  # noqa: PLC0415 - door: --cores
+
+        return plan_on_free_cores(machine, request, occupied, make_plan)
     if not isinstance(request, Request) or request.group:
         return _make_plan_of_groups(machine, list_requests(request), occupied)
     _check_request(request)

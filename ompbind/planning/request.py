@@ -7,8 +7,9 @@ worker runs there: they are for the rank's own schedulers and I/O threads.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from ompbind.cpuset import count
 from ompbind.errors import RequestError
@@ -50,9 +51,10 @@ class MemoryMode(StrEnum):
 
 
 class Sharing(StrEnum):
-    """What to do about CPUs that other runs use: warn, share, avoid or refuse."""
+    """What to do about CPUs that other runs use: warn, share, avoid (always, or if no rank loses), refuse."""
 
     WARN = "warn"
+    PREFER_FREE = "prefer-free"
     SHARE = "share"
     AVOID = "avoid"
     EXCLUSIVE = "exclusive"
@@ -159,6 +161,9 @@ class Request(Record):
     `user_variables` are OpenMP variables (name, value) that ranks get instead of the plan's, `memory_bytes`
     is the memory that each rank will need (0: unknown), and `unfilled` a text about placeholders that stay.
 
+    `container` is the number of a container that does not see others on its CPUs, 0 if there is none; cores
+    before the row `start` are the last ones.
+
     `outside_ranks` have a part of the CPU quota and of the devices, but are not in this plan: a launcher has
     bound them to other CPUs. `local_ranks` are then the local ranks of the ranks in this plan. With
     `has_own_devices`, the launcher has given this rank devices of its own. `job_cpus` is the number of CPUs
@@ -198,6 +203,8 @@ class Request(Record):
     nodes: Mask | None = None
     compat: Compat | None = None
     memory_bytes: int = 0
+    container: int = 0
+    start: int = 0
     outside_ranks: int = 0
     local_ranks: tuple[int, ...] = ()
     job_cpus: JobCpus | None = None
@@ -286,6 +293,20 @@ class Request(Record):
         for is_wrong, message, hint in _find_contradictions(self):
             if is_wrong:
                 raise RequestError(message, hint=hint)
+
+
+Requests: TypeAlias = Request | Sequence[Request]  # the request of a run, or the requests of its groups
+
+
+def list_requests(request: Requests) -> tuple[Request, ...]:
+    """Return the requests of the groups of a run, or its only request."""
+    return (request,) if isinstance(request, Request) else tuple(request)
+
+
+def change_requests(request: Requests, **changes: Any) -> Requests:
+    """Return the request, or the requests of all groups, with some other fields."""
+    changed = [each.replace(**changes) for each in list_requests(request)]
+    return changed[0] if isinstance(request, Request) else changed
 
 
 def _find_contradictions(request: Request) -> tuple[tuple[object, str, str], ...]:

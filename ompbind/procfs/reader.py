@@ -130,6 +130,9 @@ def read_environ(pid: int | str) -> dict[str, str] | None:
     return None if data == b"" else parse_environ(data or b"")
 
 
+HOST_PID_NAMESPACE = 0xEFFFFFFC  # the inode number outside of containers: the kernel's PROC_PID_INIT_INO
+
+
 def read_pid_namespace() -> int:
     """Return the inode number of this process's PID namespace (/proc/self/ns/pid), 0 if it is unknown."""
     try:

@@ -12,9 +12,9 @@ the next reader removes it.
     x.new, not locked    as x.run; a run whose new file was removed before it was locked writes another
 
 Of two runs that start at the same moment, at least one finds the claim of the other after it has written its
-own: it plans again. Runs that avoid others (--avoid, --exclusive) also lock the directory while they plan:
-they never plan on the same free CPUs. Other runs do not, because any user can keep a lock. Runs with --share
-read no claims.
+own: it plans again. Runs that avoid others (--avoid, --exclusive), or prefer free cores (--cores), also lock
+the directory while they plan: they never plan on the same free CPUs. Other runs do not, because any user can
+keep a lock. Runs with --share read no claims.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ DIRECTORY_VARIABLE = "OMPBIND_RUNTIME_DIR"  # the variable that names another di
 DIRECTORIES = ("/dev/shm", "/run/lock", "/tmp")
 """Claims are in the first of these directories that all users can write to: all users choose the same."""
 
-LOCK_TIMEOUT_S = 10.0  # for the lock of the directory; planning takes milliseconds
+LOCK_TIMEOUT_S, SHORT_LOCK_TIMEOUT_S = 10.0, 1.0  # for strict runs, and others that lock the directory
 
 _STRICT = (Sharing.AVOID, Sharing.EXCLUSIVE)
 """The *strict* modes: a run fails if it cannot read the claims of others or write its own claim."""
@@ -117,7 +117,8 @@ def make_division(plan: Plan) -> str:
 class Registry:
     """The claims of this machine, while a run plans and registers its plan.
 
-    `occupied` are the other live runs. `failure` says why claims could not be read or written, and `ignored`
+    `occupied` are the other live runs. `sharing` is as given, but WARN if a run that prefers free cores could
+    not lock the directory. `failure` says why claims could not be read or written, and `ignored`
     names the claims that do not count. Both are usually "".
     """
 
@@ -125,7 +126,7 @@ class Registry:
         self.occupied: tuple[LiveRun, ...] = ()
         self.failure = self.ignored = ""
         self._live: tuple[LiveRun, ...] = ()
-        self._sharing = sharing
+        self.sharing = sharing
         self._own = own
         self._directory = find_claims_directory(os.environ)
         self._handle = -1
@@ -149,9 +150,9 @@ class Registry:
         """
         try:
             self._handle = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
-            if self._sharing in _STRICT:
+            if self.sharing in (*_STRICT, Sharing.PREFER_FREE):
                 self._lock()
-            if self._sharing is not Sharing.SHARE:
+            if self.sharing is not Sharing.SHARE:
                 names = list_claims(self._handle, (*CLAIM_SUFFIXES, WAITING_SUFFIX))
                 tickets = {name for name in names if name.endswith(WAITING_SUFFIX)}
                 read_claims(self._handle, tickets, with_ranks=False)  # removes tickets of killed runs
@@ -163,8 +164,8 @@ class Registry:
             raise
         except OSError as error:
             self.__exit__()
-            verb = "open" if self._sharing is Sharing.SHARE else "read live runs in"
-            failure = _raise_or_describe(self._sharing, f"cannot {verb} {self._directory}", error)
+            verb = "open" if self.sharing is Sharing.SHARE else "read live runs in"
+            failure = _raise_or_describe(self.sharing, f"cannot {verb} {self._directory}", error)
             if error.errno == errno.EOVERFLOW:  # every user should know, not only readers of -v
                 self.ignored = failure
             else:
@@ -201,7 +202,7 @@ class Registry:
             return write_claim(run, self._handle, self._directory, suffix)
         except OSError as error:
             what = f"cannot register this run in {self._directory}"
-            self.failure = _raise_or_describe(self._sharing, what, error)
+            self.failure = _raise_or_describe(self.sharing, what, error)
             return None
 
     def find_new_runs(self, claim: Claim) -> bool:
@@ -209,13 +210,13 @@ class Registry:
 
         Raises ClaimError if this fails and `sharing` is strict.
         """
-        if self._sharing is Sharing.SHARE:
+        if self.sharing is Sharing.SHARE:
             return False
         before = self._names
         try:
             self._names = list_claims(self._handle) - {claim.name}
         except OSError as error:
-            self.failure = _raise_or_describe(self._sharing, f"cannot list {self._directory}", error)
+            self.failure = _raise_or_describe(self.sharing, f"cannot list {self._directory}", error)
         if self._names <= before:
             return False
         self._read_claims()
@@ -223,15 +224,19 @@ class Registry:
 
     def _lock(self) -> None:
         """Wait until no other run that avoids others plans; raises ClaimError after a time limit."""
-        give_up_at = time.monotonic() + LOCK_TIMEOUT_S
+        is_strict = self.sharing in _STRICT
+        give_up_at = time.monotonic() + (LOCK_TIMEOUT_S if is_strict else SHORT_LOCK_TIMEOUT_S)
         while not try_lock(self._handle, fcntl.LOCK_EX):
             if time.monotonic() >= give_up_at:
+                if not is_strict:
+                    self.sharing = Sharing.WARN
+                    return
                 pid = read_lock_holder(os.fstat(self._handle))
                 owner = read_owner(pid) if pid else None
                 who = "another process" if owner is None else f"process {pid} of user {read_user(owner)}"
                 text = f"{who} has kept {self._directory} locked for {LOCK_TIMEOUT_S:g} s"
-                hint = f"ask its user to stop it and try again, or omit --{self._sharing}"
-                raise ClaimError(f"--{self._sharing} is not possible: {text}", hint=hint)
+                hint = f"ask its user to stop it and try again, or omit --{self.sharing}"
+                raise ClaimError(f"--{self.sharing} is not possible: {text}", hint=hint)
             time.sleep(0.002)
 
     def _read_claims(self) -> None:
@@ -244,7 +249,7 @@ class Registry:
         found = read_claims(self._handle, self._names, with_ranks=False)
         self._live, self.ignored = found.runs, render_ignored(found.ignored, self._directory)
         self.occupied = find_other_runs(found.runs, self._own)
-        if self.job_runs and self._sharing in _STRICT:
+        if self.job_runs and self.sharing in _STRICT:
             claimed = union(run.claimed for run in self.job_runs)
             others = tuple(run.replace(claimed=run.claimed - claimed) for run in self.occupied)
             free_now = union(run.avoided for run in self.job_runs) - union(run.claimed for run in others)

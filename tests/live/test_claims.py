@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -86,6 +87,53 @@ def test_a_session_of_bench_is_one_run_with_the_cpus_of_all_candidates(start, ps
     wait_until(lambda: [run["run_id"] for run in ps()] == ["two"], "the killed session is gone")
 
 
+SHOW = "grep Cpus_allowed_list /proc/self/status; read wait"
+
+
+@pytest.mark.two_cpus
+@pytest.mark.parametrize("verbs", [("run", "run"), ("run", "exec"), ("exec", "exec")])
+def test_runs_with_cores_that_start_at_once_share_no_cpu_while_another_is_free(start, ompbind, claims, verbs):
+    """A third run shares the CPUs of the first."""
+    first, second = two_cpus()
+    before = ["taskset", "-c", f"{first},{second}"]
+    for _ in range(7):
+        options = {"before": before, "stdin": subprocess.PIPE}
+        both = [
+            start(verb, "-c", "1", "--run-id", "one", "--", "sh", "-c", SHOW, **options) for verb in verbs
+        ]
+        lines = sorted(process.stdout.readline() for process in both)
+        assert lines == [f"Cpus_allowed_list:\t{cpu}\n" for cpu in (first, second)]
+        assert {str(run.claimed) for run in read_live_runs(str(claims))} == {str(first), str(second)}
+        third = ompbind(verbs[1], "-c", "1", "--", "sh", "-c", SHOW, before=before)
+        assert third.stdout == lines[0]
+        assert f"CPU {first} is in use by run one" in said(third)
+        for process in both:
+            assert process.communicate("\n") == ("", ""), "no warning: the note is in the plan"
+
+
+@pytest.mark.two_cpus
+def test_a_run_with_cores_uses_free_cores_unless_an_option_or_a_launcher_decides(ompbind, live, tmp_path):
+    first, second = two_cpus()
+    live("-m", str(first), "--run-id", "serve")
+    (tmp_path / "ompbind.toml").write_text("[defaults]\ncores = 1\n")
+    launched = {**mpich(0), "MPI_LOCALNRANKS": "2"}
+    for verb, words, options, cpu in (
+        ("run", "-c 1", {}, second),
+        ("exec", "-c 1", {}, second),
+        ("run", "", {"cwd": tmp_path}, second),
+        ("run", "-c 1 --share", {}, first),
+        ("run", "-c 1 --no-avoid", {}, second),
+        ("run", "-c 1 -m all", {}, first),
+        ("run", "-c 1", {"env": launched}, first),
+        ("exec", "-c 1", {"env": launched}, first),
+    ):
+        before = ["taskset", "-c", f"{first},{second}"]
+        done = ompbind(verb, *words.split(), "--", "sh", "-c", SHOW, before=before, **options)
+        assert done.stdout == f"Cpus_allowed_list:\t{cpu}\n", (verb, words, options)
+        is_warned = cpu == first and "--share" not in words
+        assert ("is in use by run serve" in said(done)) == is_warned
+
+
 @pytest.mark.two_cpus
 @pytest.mark.parametrize(("words", "env", "message"), rows("""
     --share --avoid |                     | --share and --avoid contradict each other
@@ -111,6 +159,28 @@ def claim_plan(machine, request, me):
     with Registry(request.sharing, me) as registry:
         plan = make_plan(machine, request, registry.occupied)
         return plan, registry.register(plan)
+
+
+def test_a_run_that_prefers_free_cores_plans_while_no_other_such_run_plans(claims, monkeypatch):
+    monkeypatch.setattr(module, "SHORT_LOCK_TIMEOUT_S", 60.0)
+    machine, found = make_machine(Shape(cores=8)), []
+    request = Request(cores=2, sharing=Sharing.PREFER_FREE)
+    first, second = (
+        threading.Thread(target=lambda: found.append(claim_plan(machine, request, make_own_run("x"))))
+        for _ in "ab"
+    )
+    lock = os.open(claims, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    for thread in (first, second):
+        thread.start()
+        thread.join(0.3)
+        assert thread.is_alive(), "it waits"
+    os.close(lock)
+    for thread in (first, second):
+        thread.join()
+    assert sorted(str(plan.used) for plan, _ in found) == ["0-1", "2-3"]
+    for _, claim in found:
+        claim.release()
 
 
 def test_after_ompbind_is_killed_the_claim_stays_until_its_ranks_exit(live, claims):
@@ -302,8 +372,9 @@ def test_only_claims_are_removed(ompbind, public):
 def test_a_directory_that_stays_locked_stops_strict_runs_only(ompbind, claims, monkeypatch):
     handle = os.open(claims, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)
-    done = ompbind("run", "--", "true")
-    assert (done.returncode, done.stderr) == (0, "")
+    for words in ([], ["-c", "1"]):  # with --cores, it waits for 1 s
+        done = ompbind("run", *words, "--", "true")
+        assert (done.returncode, done.stderr) == (0, "")
     monkeypatch.setattr(module, "LOCK_TIMEOUT_S", 0.1)
     holder = rf"process {os.getpid()} of user \S+ has kept {claims} locked for 0.1 s"
     for sharing in (Sharing.AVOID, Sharing.EXCLUSIVE):

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from ompbind import read_machine
+from ompbind.cpuset import CpuSet
 from tests.live.conftest import one_line, two_cpus
 from tests.live.test_exec import OPEN_MPI, REPORT, read_report
 
@@ -84,6 +86,22 @@ def test_a_quota_below_one_cpu_per_rank_is_an_error_with_strict(ompbind, quota):
     for strict, code in (((), 0), (("--strict",), 125)):
         done = ompbind("run", "-c", "1", *strict, "--", "true", before=quota(0.5))
         assert (done.returncode, text in one_line(done.stderr)) == (code, True)
+
+
+@pytest.mark.two_cpus
+def test_containers_with_a_quota_and_cores_begin_at_the_cpu_of_their_number(ompbind, quota):
+    """It is the number of the PID namespace. Runs that share a registry begin at the first free CPU."""
+    cpus = two_cpus()
+    if CpuSet(cpus) != read_machine().online:
+        pytest.skip("needs a machine with two CPUs, all allowed")
+    container = ["unshare", "--pid", "--fork", "--mount-proc", "sh", "-c"]
+    container += ['mount -t tmpfs none /dev/shm && exec "$@"', "sh"]
+    show = "stat -L -c %i /proc/self/ns/pid; grep Cpus_allowed_list /proc/self/status"
+    for variables in (["-u", "OMPBIND_RUNTIME_DIR"], []):
+        before = [*quota(1), *container, "env", *variables]
+        done = ompbind("run", "-c", "1", "--", "sh", "-c", show, before=before)
+        number, *_, cpu = done.stdout.split()
+        assert int(cpu) == cpus[int(number) % 2 if variables else 0]
 
 
 @pytest.mark.parametrize("local_rank", [0, 1])

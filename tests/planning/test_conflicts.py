@@ -1,17 +1,23 @@
 """Plans beside other live runs: what is reported, avoided and refused."""
 
+import re
+
 import pytest
-from hypothesis import given
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MaskError, PlanError
+from ompbind.machine.read import read_machine
+from ompbind.planning.metrics import measure_plan
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
 from ompbind.planning.strategies import STRATEGIES
 from tests.machines import Shape, make_machine
 from tests.planning.test_planner import lists, notes, plan_on
+from tests.planning.test_promises import cases
+from tests.tables import rows
 
 DUAL = Shape(packages=2, cores=4, smt=2)  # CPUs 0-7, siblings 8-15; two nodes
 
@@ -100,6 +106,101 @@ def test_by_default_an_overlap_is_a_warning_and_exclusive_refuses_it(claimed, op
     with pytest.raises(PlanError) as caught:
         plan("exclusive", *runs, **options)
     assert caught.value.message == f"not exclusive: {text}"
+
+
+MACHINES = {"dual": make_machine(DUAL), "caches": make_machine(Shape(l3s=3, cores=6, smt=1))}
+
+
+@pytest.mark.parametrize(("name", "claimed", "options", "expected"), rows("""
+    dual        | 0                       |                               | 1
+    dual        | 8                       |                               | 1
+    dual        | 5                       |                               | 0
+    dual        | 0-3                     | ranks=2                       | 4 6
+    dual        | 0                       | cores=4                       | 4-7
+    dual        | 0-1                     | cores=2 threads=1             | 2-3
+    dual        | 0                       | cores=2 smt=all               | 1-2,9-10
+    dual        | 0                       | ranks=2 strategy=compact      | 1 2
+    dual        | 4                       | ranks=2 strategy=spread       | 0 5
+    dual        | 0                       | cores=2 ranks=2 strategy=nodes | 1-2 4-5
+    dual        | 2                       | cores=2 reserve=1             | 0-1
+    dual        | 0                       | reserve_total=2               | 1
+    dual        | 3                       | cores=3 service_cores=1       | 4-7,15
+    dual        | 0,7                     | cores=3 service_cores=1       | 0-3,11 shared
+    dual        | 0,4                     | cores=4                       | 0-3 shared
+    dual        | 0-7                     |                               | 0 shared
+    dual        | 0-2,4-6                 | ranks=3                       | 0 2 4 shared
+    dual        | 0                       | ranks=auto cores=4            | 0-3 4-7 shared
+    core-i9     | 0-1                     |                               | 2
+    core-i9     | 0-15                    |                               | 0 shared
+    core-i9     | 0                       | cores=8                       | 0,2,4,6,8,10,12,14 shared
+    core-i9     | 16                      | cores=4 core_kind=efficiency  | 20-23
+    eight-nodes | 0,4,8                   | cores=4                       | 16-19
+    eight-nodes | 0,16                    | cores=4 ranks=2               | 4-7 20-23
+    eight-nodes | 0,4,8,12,16,20,24,28    | cores=3                       | 1-3
+    eight-nodes | 0,4,8,12,16,20,24,28    | cores=4                       | 0-3 shared
+    power9-2p   | 0-3                     | smt=all                       | 4-7
+    power9-2p   | 0                       | cores=2 smt=1                 | 80,84
+    caches      |                         | cores=2 container=9           | 0-1
+    caches      |                         | cores=2 container=10          | 2-3
+    caches      |                         | cores=2 container=17          | 16-17
+    caches      |                         | cores=4 container=4           | 6-9
+    caches      |                         | cores=4 container=5           | 12-15
+    caches      |                         | cores=6 ranks=3 container=4   | 6-11 12-17 0-5
+    caches      | 0-1                     | cores=2 container=8           | 2-3
+    caches      | 2-3                     | cores=2 container=8           | 0-1
+    caches      | 0-17                    | container=1                   | 0 shared
+"""))  # fmt: skip
+def test_free_cores_are_used_if_no_rank_loses(name, claimed, options, expected):
+    """Containers of 2 cores begin at one of 9 disjoint places in a cache, and of 4 cores at one of 3."""
+    values = dict(pair.split("=") for pair in options.split())
+    values = {key: int(text) if text.isdigit() else text for key, text in {"cores": "1", **values}.items()}
+    machine = MACHINES.get(name) or read_machine(f"sample:{name}")
+    made = plan("prefer-free", *([live(claimed)] if claimed else []), machine=machine, **values)
+    is_shared = "overlaps-run" in notes(made)
+    assert [*lists(made), *(["shared"] if is_shared else [])] == expected.split()
+    if made.request.sharing is Sharing.AVOID:
+        begins = f"this container begins at CPU {made.placements[0].cpus[0]}: ", "free cores are used: CPU"
+        (text,) = (note.text for note in made.notes if note.text.startswith(begins))
+        assert "(--share" in text
+
+
+def test_groups_use_free_cores_only_together():
+    groups = [
+        Request(group=name, cores=cores, sharing=Sharing.PREFER_FREE) for name, cores in (("a", 1), ("b", 2))
+    ]
+    for claimed, expected in (("0", "1 2-3"), ("1", "0 2-3"), ("5-7", "0 1-2"), ("1-7", "0 1-2")):
+        assert lists(make_plan(make_machine(DUAL), groups, [live(claimed)])) == expected.split()
+
+
+@given(cases(), st.lists(st.sets(st.integers(0, 30)).map(CpuSet), max_size=3), st.sampled_from([0, 0, 7, 12]))
+def test_a_plan_on_free_cores_is_never_worse(case, claimed, container):
+    machine, request = case
+    request = request.replace(mask=None, cores=request.cores and 1 + request.cores % 2)
+    runs = tuple(live(str(cpus), f"r{i}") for i, cpus in enumerate(claimed))
+    try:
+        usual = make_plan(machine, request, runs)
+    except PlanError as error:
+        with pytest.raises(PlanError, match=re.escape(error.message)):
+            make_plan(machine, request.replace(sharing=Sharing.PREFER_FREE), runs)
+        return
+    made = make_plan(machine, request.replace(sharing=Sharing.PREFER_FREE, container=container), runs)
+    overlaps = not (usual.used | usual.reserved).isdisjoint(machine.table.whole(union(claimed)))
+    event(f"overlaps: {overlaps}, {made.request.sharing}")
+    if made.request.sharing is Sharing.WARN:
+        assert (made.placements, made.notes) == (usual.placements, usual.notes)
+        return
+    assert overlaps or container
+    assert (made.used | made.reserved).isdisjoint(machine.table.whole(union(claimed)))
+    sizes = [
+        [(len(rank.cpus), len(rank.service_cpus), rank.threads) for rank in each.placements]
+        for each in (usual, made)
+    ]
+    assert sizes[0] == sizes[1]
+    before, after = measure_plan(usual), measure_plan(made)
+    assert (after.smallest, after.largest, after.shared) == (before.smallest, before.largest, before.shared)
+    assert after.mixed <= before.mixed
+    for old, new in zip(before.borders, after.borders, strict=True):
+        assert (new.crossing <= old.crossing, new.touched <= old.touched) == (True, True)
 
 
 @given(
