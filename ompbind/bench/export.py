@@ -158,3 +158,6 @@ EXPORTS: Mapping[str, Callable[[Session, Conclusion], str]] = {
     "svg": render_svg,
 }
 """Every format by its name, in the order of --help."""
+
+MARKS = {"json": b'"ompbind-bench-result/', "csv": b"number,candidate,", "markdown": b"| ", "svg": b"<svg "}
+"""What is in the first bytes of each format, and in few other files."""

@@ -48,6 +48,7 @@ class BenchSettings(Record):
     show: bool
     fail_above: float | None
     export: tuple[tuple[str, str], ...]
+    force: bool
     dry_run: bool
 
     @property
@@ -230,7 +231,7 @@ BENCH = ("bench",)
 
 TABLE, LINES = "table", "jsonl"  # values of --format
 
-SHOWING = ("show", "fail_above", "export", "format", "quiet", "verbose", "config", "preset")
+SHOWING = ("show", "fail_above", "export", "force", "format", "quiet", "verbose", "config", "preset")
 """Options that have an effect with --show; the last two choose files with defaults for the others."""
 
 
@@ -321,6 +322,8 @@ CHECKS = (
           text="writes several formats to standard output", hint=_name_file),
     Check(option="export", other="format", hint=_name_file, text="and {other} write to standard output",
           when=lambda v: v["format"] != "table" and any(not path for _, path in v["export"])),
+    Check(option="force", other="export", when=lambda v: not any(path for _, path in v["export"]),
+          text="needs --export FORMAT=FILE", hint="--force overwrites the files of --export only"),
     Check(option="export", other="dry_run", when=lambda v: v["dry_run"], warning=True),
 )  # fmt: skip
 """Options of `bench` that have no effect because of another option."""

@@ -18,7 +18,7 @@ from ompbind import __version__
 from ompbind.bench.compare_sessions import compare_sessions, render_failure, render_sessions
 from ompbind.bench.conditions import read_hardware
 from ompbind.bench.decision import conclude
-from ompbind.bench.export import EXPORTS
+from ompbind.bench.export import EXPORTS, MARKS
 from ompbind.bench.metrics import make_metrics
 from ompbind.bench.options import CHECKS, SHOWING, BenchSettings, render_run_words, render_words
 from ompbind.bench.plan_candidates import make_starts, render_candidates, render_effort
@@ -335,7 +335,9 @@ Exports: TypeAlias = Sequence[tuple[str, ReportFile | None]]
 
 
 def _prepare_exports(settings: BenchSettings) -> Exports:
-    return [(name, prepare_report(path) if path else None) for name, path in settings.export]
+    marks = dict.fromkeys(EXPORTS, b"") if settings.force else MARKS
+    exports = settings.export
+    return [(name, prepare_report(path, mark=marks[name]) if path else None) for name, path in exports]
 
 
 def _show_results(settings: BenchSettings, session: Session, exports: Exports) -> None:

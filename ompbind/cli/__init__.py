@@ -21,6 +21,7 @@ PLANNING = (*LAUNCHING, "plan", "bench")
 """The verbs that make a plan. Their options can also be given as variables and in configuration files."""
 
 CHOOSING = (*PLANNING, "rebind")  # the verbs that choose CPUs
+SEPARATOR, END = ":", "--"  # the words before another group, and before a command
 PREFIX = "OMPBIND_"  # the start of the names of all variables that ompbind reads or sets
 
 CPUS = "Choose CPUs"

@@ -151,8 +151,8 @@ CHECKS = (
           text="needs --log-dir DIR", hint="name the directory of the log files"),
     Check(option="log_dir", other="output", when=lambda v: v["output"] == ("inherit",),
           hint="write --output tag or files to use log files"),
-    Check(option="force", other="log_dir", when=lambda v: v["log_dir"] is None,
-          text="needs --log-dir", hint="--force overwrites log files only"),
+    Check(option="force", other="log_dir", when=lambda v: v["log_dir"] is v["report"] is None,
+          text="needs --log-dir or --report", hint="--force overwrites the files of these"),
     *(Check(option=name, other="output", when=lambda v: not _writes("tag", v),
             text="needs --output tag", hint="omit it, or add --output tag")
       for name in ("timestamps", "pty")),

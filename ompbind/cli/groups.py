@@ -7,16 +7,18 @@ A word ":" begins a group if the first group has a name, an option follows, and 
 whole run stand in the first group; the other contexts have the same values of these.
 """
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import click
 
+from ompbind.cli import END, SEPARATOR
 from ompbind.cli.config_defaults import GroupTable, make_undefined_error
 from ompbind.cli.option import ValueLevel, VerbContext
 from ompbind.cli.readers import ALL_GROUPS
 from ompbind.errors import ConfigurationError, OptionError
-
-_SEPARATOR, _END = ":", "--"
+from ompbind.programs.wrappers import PROCESS_LAUNCHERS, find_launcher_name
 
 _OF_ANY_GROUP = ("until", "group")
 """Options of the whole run that the command line of any group may have, or that choose the groups."""
@@ -27,9 +29,9 @@ def split_groups(words: Sequence[str]) -> list[list[str]]:
     groups: list[list[str]] = [[]]
     at = 0
     while at < len(words):
-        option = words[at + 1] if words[at] == _SEPARATOR and at + 1 < len(words) else ""
-        if option.startswith("-") and option != _END and _END in words[at + 2 :]:
-            command = words.index(_END, at + 2) + 1
+        option = words[at + 1] if words[at] == SEPARATOR and at + 1 < len(words) else ""
+        if option.startswith("-") and option != END and END in words[at + 2 :]:
+            command = words.index(END, at + 2) + 1
             groups.append(list(words[at + 1 : command]))
             at = command
         else:
@@ -41,10 +43,14 @@ def split_groups(words: Sequence[str]) -> list[list[str]]:
 def parse_groups(command: click.Command, ctx: VerbContext) -> tuple[VerbContext, ...]:
     """Return the contexts of all groups of a command line, in the order in which they start.
 
-    Raises OptionError for groups without a name, and for names that are not unique or unknown.
+    These are none if the first group has no name. Raises OptionError for groups without a name, for names
+    that are not unique or unknown, and for groups without `--`.
     """
     if ctx.params.get("group"):
         groups = list(_parse_tables(command, ctx))
+    elif not ctx.params.get("name"):
+        _check_command(ctx, ctx)
+        return ()
     else:
         ctx.command_words = ctx.params["words"]
         first, *others = split_groups(ctx.params["words"])
@@ -54,7 +60,8 @@ def parse_groups(command: click.Command, ctx: VerbContext) -> tuple[VerbContext,
         made = (command.make_context(ctx.info_name, words, parent=ctx.parent, run=ctx) for words in others)
         groups = [ctx, *(other for other in made if isinstance(other, VerbContext))]
     names = [group.params["name"] for group in groups]
-    for number, name in enumerate(names, 1):
+    for number, (group, name) in enumerate(zip(groups, names, strict=True), 1):
+        _check_command(group, ctx)
         if not name:
             raise OptionError(f"group {number} has no name", hint="add --name NAME to its options")
         if names.count(name) > 1:
@@ -68,6 +75,39 @@ def parse_groups(command: click.Command, ctx: VerbContext) -> tuple[VerbContext,
             raise OptionError(f"--until {name}: the run has no such group", hint=hint)
         ctx.params["until"] = name
     return tuple(groups)
+
+
+def _check_command(group: VerbContext, run: VerbContext) -> None:
+    """Raise OptionError if `:` and an option are in a command: the start of a group without -- or --name.
+
+    The hint has the corrected command line. Commands of MPI and Slurm have `:` themselves.
+    """
+    words, run_words = group.params["words"], run.command_words or group.params["words"]
+    at = next(_find_starts(run, words), len(words))
+    is_lost = run.params["name"] or (END in words[at:] and not run.sources.is_given("name"))
+    has_own = any(find_launcher_name(word) in PROCESS_LAUNCHERS for word in words[:at])
+    if at == len(words) or not is_lost or has_own or group.table:
+        return
+    first, parser = len(run.typed) - len(run_words), run.command.make_parser(run)
+    bounds = [0, *(first + start for start in _find_starts(run, run_words)), len(run.typed)]
+    lines = []
+    for number, (start, stop) in enumerate(pairwise(bounds), 1):
+        part = run.typed[start + (number > 1) : stop]
+        own = parser.parse_args([*part])[0]["words"]
+        options = [word for word in part[: len(part) - len(own)] if word != END]
+        if not any(word.partition("=")[0] == "--name" for word in options):
+            options += ["--name", f"group{number}"]
+        lines.append(shlex.join([*options, END, *(own or ["CMD"])]))
+    text = f"':' and {words[at + 1]} are words of the command {words[0]}, and begin no group"
+    line = f"ompbind {run.info_name} {f' {SEPARATOR} '.join(lines)}"
+    raise OptionError(text, hint=f"write, or use --no-name if ':' is for the command: {line}")
+
+
+def _find_starts(ctx: VerbContext, words: Sequence[str]) -> Iterator[int]:
+    """Yield where a `:` before an option of ompbind stands in the words of a command."""
+    for at, (word, following) in enumerate(pairwise(words)):
+        if word == SEPARATOR and following != END and ctx.find_option(following):
+            yield at
 
 
 def _parse_tables(command: click.Command, run: VerbContext) -> Iterator[VerbContext]:
@@ -84,7 +124,7 @@ def _parse_tables(command: click.Command, run: VerbContext) -> Iterator[VerbCont
     typed = run.sources.level("config") == ValueLevel.COMMAND_LINE
     args = ["--config", config] if typed and config else ["--no-config"] if typed else []
     for table in _order_tables(_choose_tables(run)):
-        words = [*args, _END, *table.command]
+        words = [*args, END, *table.command]
         ctx = command.make_context(run.info_name, words, parent=run.parent, run=run, table=table)
         assert isinstance(ctx, VerbContext)
         yield ctx

@@ -102,6 +102,7 @@ class Option(click.Option):
     - `is_setting`: it can also be given as a variable and in a configuration file
     - `spellings`: options with the same word here are spellings of one option: resetting one resets all
     - `whole_run`: in a run with groups, it is for all of them, and stands before the first command
+    - `own`: hardly another program has an option of this name, so after a command it is probably misplaced
     - `callback`: called with the value, as click's
     """
 
@@ -127,6 +128,7 @@ class Option(click.Option):
         is_setting: bool = True,
         spellings: str = "",
         whole_run: bool | None = None,
+        own: bool = False,
         callback: Callable[[Any, "Option", Any], Any] | None = None,
     ) -> None:
         # to click, `is_flag=False` with a flag value means that the value is optional
@@ -150,7 +152,7 @@ class Option(click.Option):
         )
         self.verbs, self.section, self.everyday, self.rare_in = verbs, section, everyday, rare_in
         self.read = read or (one_of(words) if words else str)
-        self.bare, self.number, self.spellings = bare, number, spellings
+        self.bare, self.number, self.spellings, self.own = bare, number, spellings, own
         self.default_text, self.default_help = default, default_help
         self.words, self.list_names, self.complete = words, list_names, complete
         self.value_name = "" if flag else metavar or "|".join(words)
@@ -165,7 +167,7 @@ class Option(click.Option):
 
     def render(self, text: str) -> str:
         """Return the option with a value as it could be written; a long value is omitted."""
-        separator = "=" if self.bare is not None else " "
+        separator = "=" if self.bare is not None or text.startswith("-") else " "
         return self.long_name + _render_value(separator, text)
 
     def is_everyday(self, verb: str) -> bool:
@@ -227,6 +229,10 @@ class Option(click.Option):
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
         """Read the value of the option from its occurrences; an error names where it comes from."""
+        assert isinstance(ctx, VerbContext)
+        for given in ctx.sources.occurrences[self.name]:
+            if given.level == ValueLevel.COMMAND_LINE and isinstance(given.value, str):
+                self._check_typed(ctx, given.value)
         read = [self._read(ctx, given) for given in value]
         if self.multiple:
             made: Any = tuple(item for items in read for item in items)
@@ -263,6 +269,17 @@ class Option(click.Option):
             return shlex.split(text)
         except ValueError as error:
             raise OptionError(f"{self.variable}: {error}", hint="close each quote") from None
+
+    def _check_typed(self, ctx: "VerbContext", value: str) -> None:
+        """Raise OptionError if a value is `--` or an option of the verb, and not typed as --NAME=VALUE."""
+        if value != "--" and not ctx.find_option(value):
+            return
+        short = f"-[a-zA-Z]*{self.names[0][1:]}=?" if len(self.names) > 1 else "(?!)"
+        attached = re.compile(f"(?:{self.long_name}=|{short}){re.escape(value)}")
+        if not any(map(attached.fullmatch, ctx.typed)):
+            text = f"{'/'.join(self.names)}: the value is missing: the next word is {value}"
+            also = "" if value == "--" else f", or {self.long_name}={value} for this value"
+            raise OptionError(text, hint=f"write {self.long_name}={self.value_name}{also}")
 
     def _read(self, ctx: click.Context, given: Given) -> Any:
         if self.is_flag:
@@ -407,6 +424,12 @@ class VerbContext(click.Context):
         self.run, self.table = kwargs.pop("run", None), kwargs.pop("table", None)
         super().__init__(command, *args, **kwargs)
         self.sources = Sources(command.params)
+
+    def find_option(self, word: str) -> click.Option | None:
+        """Return the option of the verb that a word spells, alone or with its value; None for other words."""
+        name = word.partition("=")[0] if word.startswith("--") else word[:2]
+        options = (param for param in self.command.params if isinstance(param, click.Option))
+        return next((each for each in options if name in (*each.opts, getattr(each, "reset_name", 0))), None)
 
     def explain(self, error: OmpbindError) -> None:
         """Name in an error where the values of the options of its group come from; see `Sources.explain`."""

@@ -33,9 +33,12 @@ READER_WAIT_S = 60.0
 """Seconds that a named pipe is given to be opened by a reader, and then between two reads."""
 
 _TEMPORARY = r"\.ompbind-[0-9a-f]{16}\.tmp"  # the names of files that replace others
+HEAD_BYTES = 100  # from the start of a file: they show of what kind it is
+_TO_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _POLL_S = 0.02  # between two tries to open a pipe: the kernel reports no reader that arrives
 _HINTS = {
     errno.EBADF: "choose a file, or redirect it: N>FILE",
+    errno.EEXIST: "choose another file, or add --force to replace this one",
     errno.EDQUOT: "free some disk space, or choose a file on another disk",
     errno.ENOENT: "choose a file in a directory that exists; mkdir -p {directory} creates one",
     errno.ENOSPC: "free some disk space, or choose a file on another disk",
@@ -57,12 +60,18 @@ class ReportFile(Record):
     directory: OpenDirectory | None = None
     before: os.stat_result | None = None
 
+    @property
+    def is_regular(self) -> bool:
+        """Whether the report is a file of its own, new or replaced, and no pipe, device or open file."""
+        return self.directory is not None and (self.before is None or stat.S_ISREG(self.before.st_mode))
 
-def prepare_report(name: str, logs: str = "") -> ReportFile:
+
+def prepare_report(name: str, logs: str = "", mark: bytes = b"") -> ReportFile:
     """Check before ranks start that a report can be written to a file; "-" is standard output.
 
-    `logs` is the directory for log files, which is created if the report is in it. Raises RequestError if the
-    report cannot be written.
+    `logs` is the directory for log files, which is created if the report is in it. A file is
+    only replaced if its beginning has the `mark` of such reports, or if it is empty and not executable.
+    Raises RequestError if the report cannot be written.
     """
     path = name
     try:
@@ -77,10 +86,12 @@ def prepare_report(name: str, logs: str = "") -> ReportFile:
         parent, last = os.path.split(path)
         if logs and parent == resolve(logs):
             if is_log(last):
-                raise FileExistsError(errno.EEXIST, "a rank writes its output there")
+                raise OSError(errno.EBUSY, "a rank writes its output there")
             os.makedirs(parent, exist_ok=True)
         directory = OpenDirectory(parent)
         before = _check_entry(directory, parent, last or ".")
+        if before and stat.S_ISREG(before.st_mode) and not _can_replace(directory, last, before, mark):
+            raise FileExistsError(errno.EEXIST, "the file exists, and is not an earlier report")
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         message = f"the report cannot be written to {name or repr(name)}: {why}"
@@ -104,6 +115,13 @@ def _check_entry(directory: OpenDirectory, parent: str, name: str) -> os.stat_re
     if not os.access(os.path.join(parent, name if before else ""), os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     return before
+
+
+def _can_replace(directory: OpenDirectory, name: str, before: os.stat_result, mark: bytes) -> bool:
+    head = b""
+    with suppress(OSError), open(os.open(name, _TO_READ, dir_fd=directory.fd), "rb") as file:
+        head = file.read(HEAD_BYTES)
+    return mark in head or not (before.st_size or before.st_mode & 0o111)
 
 
 def _find_hint(error: Exception, path: str) -> str:

@@ -1,7 +1,7 @@
 """The file of --report: before, after and instead of a run.
 
-A run that fails before it starts writes a file too, and a command line that is refused removes the report of
-an earlier run. Otherwise this would look like the report of the new run.
+A run that fails before it starts writes a file too. A command line that is refused, and a command that is not
+found, remove the report of an earlier run. Otherwise this would look like the report of the new run.
 """
 
 import os
@@ -12,38 +12,59 @@ from contextlib import suppress
 from ompbind.cli.console import read_message_width, write_stderr
 from ompbind.cli.option import ValueLevel, VerbContext
 from ompbind.cli.options import STRICT
-from ompbind.cli.report_file import READER_WAIT_S, ReportFile, prepare_report, write_report
+from ompbind.cli.report_file import HEAD_BYTES, READER_WAIT_S, ReportFile, prepare_report, write_report
 from ompbind.cli.run_settings import choose_run_id, fill_paths
 from ompbind.cli.settings import Settings
 from ompbind.commands.environment import RunSpec
-from ompbind.commands.rank_command import mask_secrets
-from ompbind.errors import LaunchError, OmpbindError
+from ompbind.commands.rank_command import make_spec_before_plan, mask_secrets
+from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError, OmpbindError
 from ompbind.execution.outcome import Outcome, was_interrupted
 from ompbind.execution.shutdown import REPEAT_S
 from ompbind.execution.signals import make_request_check
+from ompbind.execution.spawn import working_directory
 from ompbind.inspection.verdict import NO_RANK, make_unseen
 from ompbind.planning.plan import Plan
+from ompbind.programs.find_command import find_file
 from ompbind.report.plan_json import SCHEMA, render_run
 from ompbind.report.text import render_error
 
 _REFUSED_WAIT_S = 1.0  # for the reader of a named pipe; the error is printed after that
-_HEAD_BYTES = 100  # from the start of a file: they show whether it is a report
+MARK = f'"{SCHEMA}"'.encode()  # in the beginning of each report
 
 
-def open_report(settings: Settings, spec: RunSpec) -> ReportFile:
+def _prepare(settings: Settings) -> ReportFile:
+    mark = b"" if settings.force else MARK
+    return prepare_report(settings.report or "", settings.log_dir or "", mark)
+
+
+def open_report(settings: Settings, spec: RunSpec) -> ReportFile | None:
     """Check before the start that the report of --report can be written.
 
     If other users could take its name, or if the run may be killed while it waits, an unfinished report is
-    written there now. Raises RequestError.
+    written there now; but nothing is written for a command that does not exist, also no directory for logs:
+    then the result may be None. Raises RequestError.
     """
-    path, log_dir = settings.report or "", settings.log_dir or ""
-    file = prepare_report(path, log_dir)
+    found = _has_commands(spec)
+    if not found and settings.log_dir and not os.path.isdir(settings.log_dir):
+        return None
+    file = _prepare(settings)
     can_be_taken = file.directory is not None and file.directory.shared and file.before is None
-    if file.directory is None or not (can_be_taken or settings.wait is not None):
+    if not found or file.directory is None or not (can_be_taken or settings.wait is not None):
         return file
     error = LaunchError("the run has not finished")
     write_report(file, _render_failure(mask_secrets(spec), error, error.message, settings))
-    return prepare_report(path, log_dir)
+    return _prepare(settings)
+
+
+def _has_commands(spec: RunSpec) -> bool:
+    """Return whether the files of all commands exist, as far as their names are known before the plan."""
+    for part in spec.parts:
+        known = make_spec_before_plan(part, group=part.name)
+        name, env = (known.wrap or known.argv)[0], {**known.base, **dict(known.added_variables)}
+        with suppress(LaunchError), working_directory(known.chdir):
+            if "{" not in name and find_file(name, env) is None:
+                return False
+    return True
 
 
 def finish_report(
@@ -51,9 +72,14 @@ def finish_report(
 ) -> Outcome:
     """Write the report of a run; an error is printed, and added to the write errors of the outcome.
 
-    `started` are the plan, what all ranks share, and the time of the start.
+    `started` are the plan, what all ranks share, and the time of the start. If no rank was started because of
+    the command, there is no report, except for what reads a pipe or an open file.
     """
     plan, spec, began_at = started
+    is_missing = isinstance(outcome.error, CommandNotFoundError | CommandNotExecutableError)
+    if is_missing and not outcome.exits and file.is_regular:
+        _remove_report(file.path)
+        return outcome
     text = render_run(plan, mask_secrets(spec), outcome, began_at)
     stopped = outcome.stop_requested or was_interrupted(outcome)
     wait_s = settings.grace if stopped else READER_WAIT_S
@@ -85,7 +111,7 @@ def report_failure(settings: Settings, error: Exception) -> None:
     run_id = settings.run_id or choose_run_id(None)
     try:
         filled = fill_paths(settings, run_id)
-        file = prepare_report(filled.report or "", filled.log_dir or "")
+        file = _prepare(filled)
     except (OmpbindError, OSError):
         return  # this error is shown once the other is corrected
     explained = error if isinstance(error, OmpbindError) else OmpbindError(str(error))
@@ -101,8 +127,13 @@ def remove_earlier_report(ctx: VerbContext) -> None:
     """
     is_typed = ctx.sources.level("report") is ValueLevel.COMMAND_LINE
     path = (ctx.params["report"] if is_typed else os.environ.get("OMPBIND_REPORT")) or ""
+    if not ctx.params["dry_run"]:
+        _remove_report(path)
+
+
+def _remove_report(path: str) -> None:
     with suppress(OSError):
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            is_report = SCHEMA.encode() in file.read(_HEAD_BYTES)
-        if is_report and not ctx.params["dry_run"]:
+            is_report = MARK in file.read(HEAD_BYTES)
+        if is_report:
             os.unlink(path)

@@ -5,13 +5,13 @@
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import click
 
-from ompbind.cli import PLANNING, PREFIX
+from ompbind.cli import END, PLANNING, PREFIX, SEPARATOR
 from ompbind.cli.checks import Check, check_options
 from ompbind.cli.console import HELP_SHOWN, make_help_option, print_message
 from ompbind.cli.option import Complete, Option, VerbContext, make_completion
@@ -114,7 +114,8 @@ class Verb(click.Command):
             if ctx.resilient_parsing:
                 return rest
             ctx.messages = tuple(self._check(ctx))
-            if not ctx.run and (ctx.params.get("name") or ctx.params.get("group")):
+            has_groups = ctx.params.get("name") or ctx.params.get("group")
+            if not ctx.run and (has_groups or SEPARATOR in ctx.params.get("words", ())):
                 from ompbind.cli.groups import parse_groups  # noqa: PLC0415 - door: groups
 
                 ctx.groups = parse_groups(self, ctx)
@@ -145,6 +146,8 @@ class Verb(click.Command):
             for name, hint in find_unknown_variables(os.environ):
                 warnings.append("; ".join(filter(None, (f"{name} is not a variable of ompbind", hint))))
         texts = [] if values.get("quiet") else [f"warning: {text}" for text in warnings]
+        if "command" in self.words and not values.get("quiet"):
+            texts += _note_late_options(ctx, values["words"])
         return [*texts, *(replaced if values.get("verbose") or self.name == "config" else ())]
 
     def invoke(self, ctx: click.Context) -> int:
@@ -220,6 +223,17 @@ class Verb(click.Command):
             found += self.params[0].shell_complete(ctx, incomplete)
         resets = (option.reset_name for option in self.options if incomplete.startswith("--no"))
         return found + [make_completion(name) for name in resets if name.startswith(incomplete)]
+
+
+def _note_late_options(ctx: VerbContext, words: Sequence[str]) -> Iterator[str]:
+    """Yield a note for each option after a command without `--` that is probably meant for ompbind."""
+    is_nested = any(word.endswith("ompbind") for word in words)
+    late = words if words and not is_nested and ctx.typed[-len(words) - 1 :][:1] != (END,) else ()
+    for word in late:
+        option = ctx.find_option(word)
+        if isinstance(option, Option) and option.own and word.partition("=")[0] == option.long_name:
+            why = f"{word} is after the command, so it is an option of {words[0]}"
+            yield f"note: {why} (write options of ompbind before the command; -- there hides this note)"
 
 
 def _complete_word(
