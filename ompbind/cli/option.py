@@ -272,11 +272,8 @@ class Option(click.Option):
 
     def _check_typed(self, ctx: "VerbContext", value: str) -> None:
         """Raise OptionError if a value is `--` or an option of the verb, and not typed as --NAME=VALUE."""
-        if value != "--" and not ctx.find_option(value):
-            return
-        short = f"-[a-zA-Z]*{self.names[0][1:]}=?" if len(self.names) > 1 else "(?!)"
-        attached = re.compile(f"(?:{self.long_name}=|{short}){re.escape(value)}")
-        if not any(map(attached.fullmatch, ctx.typed)):
+        attached = re.compile(f"({self.long_name}=|-[a-zA-Z]*{self.names[0][1:]}){re.escape(value)}")
+        if (value == "--" or ctx.find_option(value)) and not any(map(attached.fullmatch, ctx.typed)):
             text = f"{'/'.join(self.names)}: the value is missing: the next word is {value}"
             also = "" if value == "--" else f", or {self.long_name}={value} for this value"
             raise OptionError(text, hint=f"write {self.long_name}={self.value_name}{also}")
@@ -306,9 +303,10 @@ class Option(click.Option):
         assert isinstance(ctx, VerbContext)
         verb, options, typed = ctx.command.name or "", ctx.sources.options.values(), f"{self.names[0]}{value}"
         following = dict(zip(ctx.typed, ctx.typed[1:], strict=False)).get(typed, "")
-        given = "" if following.startswith("-") else following
+        name, equals, given = typed.partition("=")
+        given = given if equals or following.startswith("-") else following
         known = [name for option in options for name in option.names]
-        if meant := suggestions.find_option(typed, given, known):
+        if meant := suggestions.find_option(name, given, known):
             return suggestions.make_hint(meant)
         if value.startswith("=") and typed in ctx.typed:
             return f"write {self.names[0]} {value[1:]}"
@@ -424,6 +422,13 @@ class VerbContext(click.Context):
         self.run, self.table = kwargs.pop("run", None), kwargs.pop("table", None)
         super().__init__(command, *args, **kwargs)
         self.sources = Sources(command.params)
+
+    def read_again(self, **settings: Any) -> "VerbContext":
+        """Read what can be read of the same command line, without errors, with other `settings` of click."""
+        settings |= {"resilient_parsing": True, "ignore_unknown_options": True}
+        again = self.command.make_context(self.info_name, [*self.typed], parent=self.parent, **settings)
+        assert isinstance(again, VerbContext)
+        return again
 
     def find_option(self, word: str) -> click.Option | None:
         """Return the option of the verb that a word spells, alone or with its value; None for other words."""

@@ -1,11 +1,14 @@
 """Make the plans of verbs, register them among the other live runs, and print what a user should know."""
 
 import os
+import re
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from ompbind.cli.console import print_message
+from ompbind.cli.option import VerbContext
 from ompbind.cli.settings import Settings
 from ompbind.commands.environment import RunSpec, find_changed
 from ompbind.errors import MaskError, OmpbindError, PlanError
@@ -14,7 +17,7 @@ from ompbind.machine.model import Machine
 from ompbind.machine.read import read_machine
 from ompbind.machine.read.linux import LIVE
 from ompbind.machine.read.root import DirectoryRoot
-from ompbind.masks.mask import parse_mask
+from ompbind.masks.mask import mask_text, parse_mask
 from ompbind.planning.other_runs import NAMED_RUNS, LiveRun
 from ompbind.planning.plan import Plan
 from ompbind.planning.planner import find_possible_cpus, make_plan
@@ -31,13 +34,12 @@ def read_planning_machine(settings: Settings, *groups: Settings) -> Machine:
     `groups` are further groups. Of this machine, only the CPUs that a batch system lists are allowed.
     """
     named = any(group.request.devices or group.request.near for group in (settings, *groups))
-    machine = read_machine(settings.topology, devices=named)
-    return limit_to_listed(machine) if settings.topology == LIVE else machine
+    return limit_to_listed(read_machine(settings.topology, devices=named))
 
 
 def limit_to_listed(machine: Machine) -> Machine:
-    """Return the machine with only the CPUs allowed that a batch system lists, with all without a list."""
-    listed = machine.allowed & read_listed_cpus(os.environ)
+    """Return this machine with only the CPUs allowed that a batch system lists; all others as they are."""
+    listed = machine.allowed & read_listed_cpus(os.environ) if machine.source == LIVE else None
     return machine.replace(allowed=listed) if listed else machine
 
 
@@ -63,15 +65,50 @@ def prefer_free_cores(request: Requests, machine: Machine) -> Requests:
 
 
 def plan_or_suggest(machine: Machine, request: Requests, occupied: Sequence[LiveRun]) -> Plan:
-    """Make a plan; the hint of a MaskError names the mask `all` if the request can be planned with it."""
+    """Make a plan; the hint of a MaskError has only masks that can be planned, also `all` if it can."""
     try:
         return make_plan(machine, request, occupied)
     except MaskError as error:
-        if isinstance(request, Request) and not request.group:  # else other groups have CPUs too
-            with suppress(OmpbindError):
-                make_plan(machine, request.replace(mask=parse_mask("all")), occupied)
-                error.hint += "; --mask all works"
+        error.hint += "; --mask all works"
+        keep_working_masks(error, machine, request, occupied)
         raise
+
+
+def keep_working_masks(
+    error: OmpbindError, machine: Machine, request: Requests, occupied: Sequence[LiveRun] = ()
+) -> None:
+    """Remove each clause of a hint, which `; ` separates, with a mask that cannot be planned.
+
+    If nothing is left, the hint has the mask of the plan without a mask. With groups, no mask is tried.
+    """
+
+    def works(clause: str) -> bool:
+        found = _MASK_IN_HINT.search(clause)
+        if not found or not isinstance(request, Request):
+            return not found
+        with suppress(OmpbindError):
+            mask = parse_mask(shlex.split(found[1])[0])
+            return bool(make_plan(machine, request.replace(mask=mask), occupied))
+        return False
+
+    error.hint = "; ".join(clause for clause in error.hint.split("; ") if clause and works(clause))
+    with suppress(OmpbindError):
+        if not error.hint and isinstance(request, Request):
+            placements = make_plan(machine, request.replace(mask=None), occupied).placements
+            mask = mask_text(parse_mask("|".join(str(placement.cpuset) for placement in placements)))
+            error.hint = next(filter(works, [f"--mask names CPUs, for example -m '{mask}'"]), "")
+
+
+_MASK_IN_HINT = re.compile(r"(?:-m|--mask) (?!MASK|names)('[^']*'|[^\s;?]*[^\s;?,])")
+
+
+def check_hint(error: OmpbindError, ctx: VerbContext) -> None:
+    """Keep only masks that work in the hint of an error about a command line, with its -n and --topology."""
+    if isinstance(error, MaskError) or _MASK_IN_HINT.search(error.hint):
+        values = ctx.read_again(allow_interspersed_args=True).params
+        with suppress(OmpbindError):
+            machine = read_machine(values.get("topology") or LIVE)
+            keep_working_masks(error, limit_to_listed(machine), Request(ranks=values.get("ranks") or 1))
 
 
 class Registered(Record):

@@ -60,11 +60,6 @@ class ReportFile(Record):
     directory: OpenDirectory | None = None
     before: os.stat_result | None = None
 
-    @property
-    def is_regular(self) -> bool:
-        """Whether the report is a file of its own, new or replaced, and no pipe, device or open file."""
-        return self.directory is not None and (self.before is None or stat.S_ISREG(self.before.st_mode))
-
 
 def prepare_report(name: str, logs: str = "", mark: bytes = b"") -> ReportFile:
     """Check before ranks start that a report can be written to a file; "-" is standard output.
@@ -90,8 +85,10 @@ def prepare_report(name: str, logs: str = "", mark: bytes = b"") -> ReportFile:
             os.makedirs(parent, exist_ok=True)
         directory = OpenDirectory(parent)
         before = _check_entry(directory, parent, last or ".")
-        if before and stat.S_ISREG(before.st_mode) and not _can_replace(directory, last, before, mark):
-            raise FileExistsError(errno.EEXIST, "the file exists, and is not an earlier report")
+        if before and stat.S_ISREG(before.st_mode) and (before.st_size or before.st_mode & 0o111):
+            with open(os.open(last, _TO_READ, dir_fd=directory.fd), "rb") as file:
+                if mark not in file.read(HEAD_BYTES):
+                    raise FileExistsError(errno.EEXIST, "the file exists, and is not an earlier report")
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         message = f"the report cannot be written to {name or repr(name)}: {why}"
@@ -115,13 +112,6 @@ def _check_entry(directory: OpenDirectory, parent: str, name: str) -> os.stat_re
     if not os.access(os.path.join(parent, name if before else ""), os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     return before
-
-
-def _can_replace(directory: OpenDirectory, name: str, before: os.stat_result, mark: bytes) -> bool:
-    head = b""
-    with suppress(OSError), open(os.open(name, _TO_READ, dir_fd=directory.fd), "rb") as file:
-        head = file.read(HEAD_BYTES)
-    return mark in head or not (before.st_size or before.st_mode & 0o111)
 
 
 def _find_hint(error: Exception, path: str) -> str:

@@ -5,6 +5,7 @@ found, remove the report of an earlier run. Otherwise this would look like the r
 """
 
 import os
+import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,55 +17,38 @@ from ompbind.cli.report_file import HEAD_BYTES, READER_WAIT_S, ReportFile, prepa
 from ompbind.cli.run_settings import choose_run_id, fill_paths
 from ompbind.cli.settings import Settings
 from ompbind.commands.environment import RunSpec
-from ompbind.commands.rank_command import make_spec_before_plan, mask_secrets
+from ompbind.commands.rank_command import mask_secrets
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError, OmpbindError
 from ompbind.execution.outcome import Outcome, was_interrupted
 from ompbind.execution.shutdown import REPEAT_S
 from ompbind.execution.signals import make_request_check
-from ompbind.execution.spawn import working_directory
 from ompbind.inspection.verdict import NO_RANK, make_unseen
 from ompbind.planning.plan import Plan
-from ompbind.programs.find_command import find_file
 from ompbind.report.plan_json import SCHEMA, render_run
 from ompbind.report.text import render_error
 
 _REFUSED_WAIT_S = 1.0  # for the reader of a named pipe; the error is printed after that
-MARK = f'"{SCHEMA}"'.encode()  # in the beginning of each report
+_MARK = f'"{SCHEMA}"'.encode()  # in the beginning of each report
 
 
-def _prepare(settings: Settings) -> ReportFile:
-    mark = b"" if settings.force else MARK
-    return prepare_report(settings.report or "", settings.log_dir or "", mark)
-
-
-def open_report(settings: Settings, spec: RunSpec) -> ReportFile | None:
+def open_report(settings: Settings, spec: RunSpec) -> ReportFile:
     """Check before the start that the report of --report can be written.
 
     If other users could take its name, or if the run may be killed while it waits, an unfinished report is
-    written there now; but nothing is written for a command that does not exist, also no directory for logs:
-    then the result may be None. Raises RequestError.
+    written there now. Raises RequestError.
     """
-    found = _has_commands(spec)
-    if not found and settings.log_dir and not os.path.isdir(settings.log_dir):
-        return None
     file = _prepare(settings)
     can_be_taken = file.directory is not None and file.directory.shared and file.before is None
-    if not found or file.directory is None or not (can_be_taken or settings.wait is not None):
+    if file.directory is None or not (can_be_taken or settings.wait is not None):
         return file
     error = LaunchError("the run has not finished")
     write_report(file, _render_failure(mask_secrets(spec), error, error.message, settings))
     return _prepare(settings)
 
 
-def _has_commands(spec: RunSpec) -> bool:
-    """Return whether the files of all commands exist, as far as their names are known before the plan."""
-    for part in spec.parts:
-        known = make_spec_before_plan(part, group=part.name)
-        name, env = (known.wrap or known.argv)[0], {**known.base, **dict(known.added_variables)}
-        with suppress(LaunchError), working_directory(known.chdir):
-            if "{" not in name and find_file(name, env) is None:
-                return False
-    return True
+def _prepare(settings: Settings) -> ReportFile:
+    mark = b"" if settings.force else _MARK
+    return prepare_report(settings.report or "", settings.log_dir or "", mark)
 
 
 def finish_report(
@@ -72,12 +56,16 @@ def finish_report(
 ) -> Outcome:
     """Write the report of a run; an error is printed, and added to the write errors of the outcome.
 
-    `started` are the plan, what all ranks share, and the time of the start. If no rank was started because of
-    the command, there is no report, except for what reads a pipe or an open file.
+    `started` are the plan, what all ranks share, and the time of the start. If no command could be executed,
+    there is no report, except for what reads a pipe or an open file.
     """
     plan, spec, began_at = started
-    is_missing = isinstance(outcome.error, CommandNotFoundError | CommandNotExecutableError)
-    if is_missing and not outcome.exits and file.is_regular:
+    is_own = file.directory and (file.before is None or stat.S_ISREG(file.before.st_mode))
+    if (
+        is_own
+        and not outcome.exits
+        and isinstance(outcome.error, CommandNotFoundError | CommandNotExecutableError)
+    ):
         _remove_report(file.path)
         return outcome
     text = render_run(plan, mask_secrets(spec), outcome, began_at)
@@ -132,8 +120,6 @@ def remove_earlier_report(ctx: VerbContext) -> None:
 
 
 def _remove_report(path: str) -> None:
-    with suppress(OSError):
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            is_report = MARK in file.read(HEAD_BYTES)
-        if is_report:
+    with suppress(OSError), open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        if _MARK in file.read(HEAD_BYTES):
             os.unlink(path)

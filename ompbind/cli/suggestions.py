@@ -11,51 +11,29 @@ from collections.abc import Collection, Mapping
 from ompbind.text import suggest_name
 
 _VERBS = {
-    "run": ("start", "launch", "spawn", "mpirun", "mpiexec", "torchrun"),
-    "exec": ("become", "srun", "bind"),
-    "plan": ("show", "explain", "preview", "dry-run"),
-    "bench": ("benchmark", "compare", "tune", "measure", "time", "hyperfine"),
-    "topo": ("topology", "lstopo", "lscpu", "machine", "hardware"),
-    "ps": ("ls", "list", "runs", "status", "top"),
-    "inspect": ("threads", "verify", "affinity", "attach"),
-    "stop": ("kill", "terminate", "cancel", "abort"),
-    "rebind": ("repair", "repin", "taskset", "move"),
-    "doctor": ("check", "diagnose", "lint"),
-    "config": ("options", "settings", "configuration"),
-    "completion": ("complete", "completions"),
-    "--version": ("version",),
-}
+    "run": "start launch spawn mpirun mpiexec torchrun", "exec": "become srun bind",
+    "plan": "show explain preview dry-run", "bench": "benchmark compare tune measure time hyperfine",
+    "topo": "topology lstopo lscpu machine hardware", "ps": "ls list runs status top",
+    "inspect": "threads verify affinity attach", "stop": "kill terminate cancel abort",
+    "rebind": "repair repin taskset move", "doctor": "check diagnose lint",
+    "config": "options settings configuration", "completion": "complete completions", "--version": "version",
+}  # fmt: skip
 """The verbs, and what users may call them."""
 
 NO_VERBS = ("rm", "wait")
 """Verbs of other tools that ompbind has nothing for, although commands or verbs have such names."""
 
 _WORDS = {
-    "balanced": ("distribute", "even", "slot", "node-balanced"),
-    "compact": ("block", "pack", "packed", "fill"),
-    "spread": ("scatter", "cyclic"),
-    "nodes": ("node", "numanode", "ldom"),
-    "packages": ("socket", "sockets", "package", "pkg"),
-    "l3": ("llc", "ccx", "cache", "l3cache"),
-    "cores": ("core", "cpucore"),
-    "close": ("compact", "master", "primary"),
-    "thread": ("cpu", "pu", "hwthread", "threads"),
-    "none": ("no", "off", "false"),
-    "bind": ("membind", "strict"),
-    "local": ("localalloc", "default"),
-    "performance": ("big", "p-core", "pcore", "p"),
-    "efficiency": ("little", "e-core", "ecore", "e"),
-    "stop": ("abort", "kill", "exit", "fail"),
-    "continue": ("ignore", "keep-going"),
-    "restart": ("always", "retry"),
-    "tag": ("label", "prefix"),
-    "table": ("text", "plain", "human"),
-    "gpu": ("cuda", "nvidia", "rocm", "amd", "xpu"),
-    "nic": ("network", "infiniband", "ib", "rdma", "hca"),
-    "gomp": ("gnu", "gcc", "libgomp"),
-    "llvm": ("clang", "libomp", "omp"),
-    "intel": ("iomp", "libiomp5", "icx"),
-}
+    "balanced": "distribute even slot node-balanced", "compact": "block pack packed fill",
+    "spread": "scatter cyclic", "nodes": "node numanode ldom", "packages": "socket sockets package pkg",
+    "l3": "llc ccx cache l3cache", "cores": "core cpucore", "close": "compact master primary",
+    "thread": "cpu pu hwthread threads", "none": "no off false", "bind": "membind strict",
+    "local": "localalloc default", "performance": "big p-core pcore p", "efficiency": "little e-core ecore e",
+    "stop": "abort kill exit fail", "continue": "ignore keep-going", "restart": "always retry",
+    "tag": "label prefix", "table": "text plain human", "gpu": "cuda nvidia rocm amd xpu",
+    "nic": "network infiniband ib rdma hca", "gomp": "gnu gcc libgomp", "llvm": "clang libomp omp",
+    "intel": "iomp libiomp5 icx", "docker": "compose docker-compose podman", "env": "k8s kubernetes",
+}  # fmt: skip
 """Words that options accept, and words of other tools for them."""
 
 OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
@@ -69,7 +47,7 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("--tp --tp-size --tensor-parallel-size --dp --dp-size --pp --pp-size --data-parallel-size"
      " --pipeline-parallel-size", "-n {N}, or the option of the server after --", ""),
     # which CPUs
-    ("-N", "-n N for N ranks, or -m node:N for a NUMA node", ""),
+    ("-N", "-n for ranks, or --mask for CPUs and NUMA nodes", ""),
     ("--cpus-per-task --cpus-per-proc --cpus-per-rank --cores-per-task --cores-per-rank", "-c {C}", ""),
     ("--num-threads --nthreads --omp-threads --omp-num-threads --threads-per-rank --threads-per-task",
      "-t {T}", ""),
@@ -80,7 +58,7 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("--cpunodebind --node --numa --numa-node --numa-nodes", "-m node:{0}", ""),
     ("--socket --package", "-m package:{0}", ""),
     ("--cpu-bind --cpu_bind --bind-to -bind-to --binding -binding --map-by -map-by --distribution",
-     "-m '0|1' for CPUs of each rank, -s nodes, packages, l3 or cores for a domain, or --bind core or thread",
+     "-m MASK for CPUs of each rank, -s nodes, packages, l3 or cores for a domain, or --bind core or thread",
      ""),
     ("--hint --nomultithread --no-hyperthreading --no-ht", "--smt 1", ""),
     ("--threads-per-core", "--smt {K}", ""),
@@ -101,12 +79,17 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("-wdir --wdir -wd --workdir --working-dir --working-directory --cwd -D -w", "--chdir {DIR}", ""),
     ("--standalone --master-addr --master_addr --master-port --master_port --rdzv-endpoint --rdzv_endpoint"
      " --rdzv-backend --rdzv_backend", "--rendezvous", ""),
-    ("-J --job-name", "--run-id {NAME}", ""),
+    ("-J --job-name --rdzv-id --rdzv_id", "--run-id {NAME}", ""),
     ("--config-file --config_file --conf", "--config {FILE}", ""),
     ("--profile", "--preset {NAME}", ""),
     # output
+    ("--hostfile --machinefile --hosts -H --nodelist --nodes --nnodes --node-rank --node_rank",
+     "'mpirun --bind-to none --hostfile FILE ompbind exec -- CMD': ompbind starts ranks only on this machine",
+     "--memory"),
     ("--tag -l --label --tag-output -prepend-rank --prepend-rank", "--output tag", ""),
-    ("--output-filename --log_dir --log-file --logs --redirects --tee", "--log-dir DIR", ""),
+    ("-o --output-filename --log_dir --log-file --logs --redirects --tee", "--log-dir DIR", ""),
+    ("-o --outfile", "'> FILE', which the shell opens", "--dry-run"),
+    ("-o --outfile", "'> FILE', which the shell opens", "--format"),
     ("--silent", "--quiet", ""),
     ("--report-bindings --display-map -print-rank-map --debug", "-v", ""),
     ("--test-only --simulate --do-not-launch", "--dry-run", ""),
@@ -127,7 +110,9 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("--check", "--verify", ""),
     # measuring
     ("--runs --warmup --export-json", "'ompbind bench', which repeats and compares runs", "--verify"),
-    ("--runs --max-runs --rounds", "--max-rounds {N}", ""),
+    ("--runs -r --max-runs --min-runs --rounds", "--max-rounds {N}", ""),
+    ("--warmup", "no option: the first run of each candidate is a warm-up", "--max-rounds"),
+    ("--parameter-list --parameter-scan -L -P", "--vary OPTION=V1,V2", ""),
     ("--export-json", "--export json={FILE}", ""),
     ("--export-csv", "--export csv={FILE}", ""),
     ("--export-markdown", "--export markdown={FILE}", ""),
@@ -180,7 +165,7 @@ def suggest_option(name: str, value: str, known: Collection[str]) -> str:
 
 def make_hint(meant: str) -> str:
     """Return a hint with what to write: a question for one proposal, an instruction for several."""
-    return f"write {meant}" if ", or " in meant else f"did you mean {meant}?"
+    return f"write {meant}" if ", or " in meant or ": " in meant else f"did you mean {meant}?"
 
 
 def find_option(name: str, value: str, known: Collection[str]) -> str:
@@ -202,6 +187,6 @@ def find_removed(name: str) -> str:
     return REMOVED_OPTIONS.get(f"--{key}", "")
 
 
-def _find_name(word: str, known: Collection[str], others: Mapping[str, tuple[str, ...]]) -> str:
-    named = (name for name, words in others.items() if name in known and word in words)
+def _find_name(word: str, known: Collection[str], others: Mapping[str, str]) -> str:
+    named = (name for name, words in others.items() if name in known and word in words.split())
     return next(named, "") or suggest_name(word, known)

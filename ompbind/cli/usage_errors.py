@@ -6,8 +6,9 @@ from collections.abc import Sequence
 import click
 
 from ompbind.cli import VERBS, suggestions
-from ompbind.cli.option import Option
+from ompbind.cli.option import Option, VerbContext
 from ompbind.cli.options import find_options
+from ompbind.cli.register import check_hint
 from ompbind.errors import OptionError
 from ompbind.programs.find_command import find_file
 
@@ -25,7 +26,11 @@ def explain_usage_error(error: click.UsageError, args: Sequence[str] = ()) -> Op
         if removed := suggestions.find_removed(name):
             return OptionError(f"the option {name} was removed", hint=removed)
         hint = _suggest_option(error.ctx, name, value, args)
-        return OptionError(f"no such option {name!r}", hint=hint or see_help)
+        explained = OptionError(f"no such option {name!r}", hint=hint)
+        if isinstance(error.ctx, VerbContext):
+            check_hint(explained, error.ctx)
+        explained.hint = explained.hint or see_help
+        return explained
     message = error.format_message().strip().removeprefix("Got ").removesuffix(".")  # click writes sentences
     message = message[:1].lower() + message[1:]
     is_verb = message.startswith("no such command")

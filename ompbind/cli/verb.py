@@ -21,6 +21,7 @@ from ompbind.errors import OmpbindError, OptionError
 HELP = "Help"  # the section of the options that show help
 
 SHORT_EXAMPLES = 3  # examples that the short help shows: the first of all
+_DASHES = ("‐", "‑", "‒", "–", "—", "―", "−")
 _RESETS = (
     "--no-NAME resets an option to its default. Options can also be given as variables: OMPBIND_NAME;"
     " the command line takes precedence."
@@ -106,6 +107,8 @@ class Verb(click.Command):
         assert isinstance(ctx, VerbContext)
         ctx.typed = tuple(args)  # click removes words from the list
         try:
+            if "command" not in self.words and not ctx.resilient_parsing:
+                _check_dashes(args)
             rest = super().parse_args(ctx, args)
             if ctx.run:
                 from ompbind.cli.groups import adopt_run_options  # noqa: PLC0415 - door: groups
@@ -114,18 +117,20 @@ class Verb(click.Command):
             if ctx.resilient_parsing:
                 return rest
             ctx.messages = tuple(self._check(ctx))
-            has_groups = ctx.params.get("name") or ctx.params.get("group")
-            if not ctx.run and (has_groups or SEPARATOR in ctx.params.get("words", ())):
+            if not ctx.run and ({"name", "group"} & ctx.sources.effective.keys() or SEPARATOR in ctx.typed):
                 from ompbind.cli.groups import parse_groups  # noqa: PLC0415 - door: groups
 
                 ctx.groups = parse_groups(self, ctx)
                 of_groups = (text for group in ctx.groups for text in group.messages)
                 ctx.messages = tuple(dict.fromkeys((*ctx.messages, *of_groups)))
             return rest
-        except (click.UsageError, OmpbindError):
+        except (click.UsageError, OmpbindError) as error:
+            if isinstance(error, OmpbindError):
+                from ompbind.cli.register import check_hint  # noqa: PLC0415 - door: a wrong command line
+
+                check_hint(error, ctx)
             if self.refuse and not ctx.run:
-                lenient = {"resilient_parsing": True, "ignore_unknown_options": True}
-                self.refuse(self.make_context(ctx.info_name, [*ctx.typed], parent=ctx.parent, **lenient))
+                self.refuse(ctx.read_again())
             raise
 
     def _check(self, ctx: VerbContext) -> list[str]:
@@ -134,6 +139,9 @@ class Verb(click.Command):
         have no effect together.
         """
         values = ctx.params
+        words = values["words"] if "command" in self.words else ()
+        late = words if ctx.typed[-len(words) - 1 :][:1] != (END,) else ()
+        _check_dashes(late[:1])
         # files, a process that exists, or commands of a file
         needs_none = values.get("show") or values.get("task_prolog") or values.get("group")
         if self.words == "command" and not values["words"] and not needs_none:
@@ -141,13 +149,11 @@ class Verb(click.Command):
             hint = f"write it {where}; see 'ompbind {self.name} --help'"
             raise OptionError("the command to start is missing", hint=hint)
         found, replaced = check_options(ctx, self.checks)
-        warnings = [*ctx.configuration.warnings, *found]
+        warnings = [*ctx.configuration.warnings, *found, *_find_late_options(ctx, late)]
         if self.name in PLANNING:
             for name, hint in find_unknown_variables(os.environ):
                 warnings.append("; ".join(filter(None, (f"{name} is not a variable of ompbind", hint))))
         texts = [] if values.get("quiet") else [f"warning: {text}" for text in warnings]
-        if "command" in self.words and not values.get("quiet"):
-            texts += _note_late_options(ctx, values["words"])
         return [*texts, *(replaced if values.get("verbose") or self.name == "config" else ())]
 
     def invoke(self, ctx: click.Context) -> int:
@@ -225,15 +231,22 @@ class Verb(click.Command):
         return found + [make_completion(name) for name in resets if name.startswith(incomplete)]
 
 
-def _note_late_options(ctx: VerbContext, words: Sequence[str]) -> Iterator[str]:
-    """Yield a note for each option after a command without `--` that is probably meant for ompbind."""
-    is_nested = any(word.endswith("ompbind") for word in words)
-    late = words if words and not is_nested and ctx.typed[-len(words) - 1 :][:1] != (END,) else ()
-    for word in late:
+def _check_dashes(words: Sequence[str]) -> None:
+    """Raise OptionError for an option with a dash: editors make dashes of hyphens."""
+    for word in words:
+        if word.startswith(_DASHES):
+            name = word.lstrip("".join(_DASHES) + "-")
+            hint = f"write {'--' if name[1:] else '-'}{name}"
+            raise OptionError(f"{word} begins with a dash ({word[0]}), not with a hyphen (-)", hint=hint)
+
+
+def _find_late_options(ctx: VerbContext, words: Sequence[str]) -> Iterator[str]:
+    """Yield a warning for each option after a command without `--` that is probably meant for ompbind."""
+    for word in () if any(word.endswith("ompbind") for word in words) else words:
         option = ctx.find_option(word)
         if isinstance(option, Option) and option.own and word.partition("=")[0] == option.long_name:
-            why = f"{word} is after the command, so it is an option of {words[0]}"
-            yield f"note: {why} (write options of ompbind before the command; -- there hides this note)"
+            text = f"{word} is after the command, so it is an option of {words[0]}"
+            yield f"{text} (write options of ompbind before the command; -- there hides this warning)"
 
 
 def _complete_word(

@@ -28,6 +28,9 @@ Awaited: TypeAlias = int | SplitResult | re.Pattern[str] | list[str]
 
 def check_ready(ready: str) -> None:
     """Raise OptionError or PositionError for a wrong text of --ready; placeholders are not filled."""
+    if re.fullmatch(r"((localhost|[\d.]*):)?(\d+|\{\w+[*+\d-]*\})", ready):
+        port = ready.rpartition(":")[2]
+        raise OptionError(f"{ready!r} is a port or a text", hint=f"write {TCP}{port}, or {TEXT}{ready}")
     if "{" in ready and ready.startswith((TCP, HTTP, EXEC)):
         check_placeholders(ready)
     else:

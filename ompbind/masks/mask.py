@@ -10,6 +10,7 @@ mean the same; `mask_text` writes each meaning in one way, the *canonical text*.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
@@ -17,7 +18,7 @@ from ompbind.cpuset import CPU_LIMIT, CpuSet, range_text, render_sequence, strid
 from ompbind.errors import MaskError
 from ompbind.machine.model import Level
 from ompbind.record import Record
-from ompbind.text import whole_number
+from ompbind.text import suggest_name, whole_number
 
 SELECTABLE = tuple(level for level in Level if level is not Level.CLUSTER)
 """The levels whose domains a mask may select, as in `node:0`."""
@@ -25,7 +26,8 @@ SELECTABLE = tuple(level for level in Level if level is not Level.CLUSTER)
 WORDS = ("all", "auto", "none", "nobind")
 """The words of the grammar; only `all` may be combined with other items."""
 
-EXAMPLES = "'0-3', '0-7|8-15', 'node:0', 'package:1.core:0-3' or 'all,^0'"
+_MEANT = {"ccd": "l3", "ccx": "l3", "llc": "l3", "socket": "package", "pkg": "package", "numa": "node"}
+"""Names of other tools for levels."""
 
 TextSpan = tuple[int, int]
 """A position in a text: the index of its first character, and the index after its last one."""
@@ -149,18 +151,27 @@ def _read_selector(text: str, span: TextSpan) -> Selector:
     name, colon, numbers = text[span[0] : span[1]].partition(":")
     mark = (span[0], span[0] + max(1, len(name)))
     if not name:
-        hint = "write a selector before and after each dot, as in 'node:0.core:1'"
+        hint = "write a selector before and after each dot"
         raise _error(text, mark, "a selector is missing", hint)
     level = next((level for level in SELECTABLE if level == name), None)
     if level is None:
-        known = ", ".join(f"{level}:" for level in SELECTABLE)
-        raise _error(text, mark, f"unknown selector {_quote(text, mark)}", f"the selectors are {known}")
+        meant = _MEANT.get(name.lower()) or suggest_name(name.lower(), SELECTABLE)
+        hint = f"did you mean {write_mask(text, mark, meant)}?" if meant else ""
+        raise _error(text, mark, f"unknown selector {_quote(text, mark)}", hint)
     if not colon:
-        hint = f"add a colon and a number: {name}:0 is the first {name}"
+        hint = f"add a colon and a number: {write_mask(text, mark, f'{name}:0')}"
         raise _error(text, mark, f"the selector {name!r} has no number", hint)
     by_os_number = numbers.startswith("#")
     numbered = _read_range(text, (span[0] + len(name) + 1 + by_os_number, span[1]))
     return Selector(level=level, numbers=numbered, by_os_number=by_os_number, span=span)
+
+
+_STRIDE = "write FIRST-LAST:STEP, or FIRST-LAST:K/STEP for K of every STEP CPUs"
+
+
+def write_mask(text: str, span: TextSpan, selector: str) -> str:
+    """Return the option -m for hints, with the text of a mask in which a selector replaces a span."""
+    return f"-m {shlex.quote(text[: span[0]] + selector + text[span[1] :])}"
 
 
 def _read_range(text: str, span: TextSpan) -> tuple[int, ...]:
@@ -171,7 +182,7 @@ def _read_range(text: str, span: TextSpan) -> tuple[int, ...]:
     if not dash and not colon:
         return (start,)
     if not dash:
-        raise _error(text, span, "a stride needs a range before it", "'0-15:2' names every second CPU")
+        raise _error(text, span, "a stride needs a range before it", _STRIDE)
     stop = _read_number(text, (span[0] + len(low) + 1, span[0] + len(body)))
     if stop < start:
         raise _error(text, span, f"the range {body!r} is reversed", "write the lower number first")
@@ -183,10 +194,9 @@ def _read_range(text: str, span: TextSpan) -> tuple[int, ...]:
     first = _read_number(text, (begin, begin + len(used)))
     width, step = (first, _read_number(text, (begin + len(used) + 1, end))) if slash else (1, first)
     if width == 0 or step == 0:
-        raise _error(text, (begin, end), "a stride of zero names no CPU", "'0-15:2' names every second CPU")
+        raise _error(text, (begin, end), "a stride of zero names no CPU", _STRIDE)
     if width > step:
-        hint = "'0-31:2/8' names 2 of every 8"
-        raise _error(text, (begin, end), f"cannot take {width} of every {step}", hint)
+        raise _error(text, (begin, end), f"cannot take {width} of every {step}", _STRIDE)
     return tuple(strided(start, stop, width, step))
 
 
@@ -215,7 +225,7 @@ def _quote(text: str, span: TextSpan) -> str:
 
 
 def _error(text: str, span: TextSpan, message: str, hint: str = "") -> MaskError:
-    return MaskError(message, text=text, span=span, hint=hint or f"masks look like {EXAMPLES}")
+    return MaskError(message, text=text, span=span, hint=hint)
 
 
 def item_text(item: Item) -> str:

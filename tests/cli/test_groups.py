@@ -27,12 +27,20 @@ def test_a_colon_begins_a_group_only_before_options_and_a_command(words, groups)
     assert split_groups(words.split()) == [group.split() for group in groups]
 
 
-def test_a_colon_belongs_to_the_command_if_the_first_group_has_no_name():
-    done = call("run", "--dry-run", *MACHINE, "--", "mpirun", "-n", "1", "./a", ":", "-n", "1", "--", "./b")
-    assert "command of every rank: mpirun -n 1 ./a : -n 1 -- ./b" in done.stdout
+@pytest.mark.parametrize(("options", "command"), [
+    ("", "mpirun -n 1 ./a : -n 1 -- ./b"), ("", "env srun ./a : -n 1 -- ./b"), ("", "awk -F : -v x=1 f"),
+    ("", "tr : -x -- f"), ("--no-name", "awk -F : -v x=1 -- f"), ("--name a", "mpirun -n 1 ./a : -n 1 ./b"),
+])  # fmt: skip
+def test_a_colon_belongs_to_the_command_if_it_begins_no_group(options, command):
+    done = call("run", "--dry-run", *MACHINE, *options.split(), "--", *command.split())
+    assert f": {command}\n" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize(("line", "message"), [
+    ("--name a -- ./a : -n 1 --name b ./b", "':' and -n are words of the command ./a, and begin no group"),
+    ("--name a -- ./a : -n1 --name b ./b : --name c -- ./c", "words of the command ./b, and begin no group"),
+    ("-n 1 -- ./a : --env A=: --name b -- ./b", "':' and --env are words of the command ./a, and begin no"),
+    ("./a : -n 1 -- ./b", "':' and -n are words of the command ./a, and begin no group hint: write, or use"),
     ("--name a -- true : -n 2 -- true", "group 2 has no name hint: add --name NAME to its options"),
     ("--name a -- true : --name a -- true", "two groups are named a"),
     ("--name a -- : --name b -- true", "the command of the first group is missing"),
@@ -70,6 +78,11 @@ def test_errors(line, message, tmp_path, monkeypatch):
     done = call("run", "--dry-run", *MACHINE, *shlex.split(line), HOME=str(tmp_path))
     assert done.returncode == 125, done.stdout
     assert message in one_line(done.stderr)
+    if "begin no group" in message:
+        corrected = shlex.split(one_line(done.stderr).partition(": ompbind ")[2])
+        assert corrected[-1] in ("./b", "./c")
+        shown = call(*corrected, HOME=str(tmp_path)).stdout
+        assert shown.count("command of every rank of ") == line.count("./"), shown
 
 
 @pytest.mark.parametrize("output", [(), ("--output", "tag"), ("--output", "tag,files")])

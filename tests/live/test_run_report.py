@@ -26,17 +26,51 @@ def report(tmp_path):
     return path
 
 
-@pytest.mark.parametrize(("line", "code", "error"), [
-    ("-m 9999 -- true", 125, "CPU 9999 does not exist"), ("-- /no/such", 127, "command not found: /no/such"),
-])  # fmt: skip
-def test_a_run_that_fails_before_it_starts_replaces_the_report(tmp_path, report, ompbind, line, code, error):
-    done = ompbind("run", f"--report={report}", "--run-id", "night", *line.split())
+def test_a_run_that_fails_before_it_starts_replaces_the_report(tmp_path, report, ompbind):
+    done = ompbind("run", f"--report={report}", "--run-id", "night", "-m", "9999", "--", "true")
     record = json.loads(report.read_text())
-    assert done.returncode == record["exit_code"] == code
-    assert error in record["error"]
-    assert error in one_line(done.stderr)
-    assert (record["run_id"], record["plan"] is None) == ("night", code == 125)
-    assert (record["command"], os.listdir(tmp_path)) == ([line.split()[-1]], ["run=1.json"])
+    assert done.returncode == record["exit_code"] == 125
+    assert "CPU 9999 does not exist" in record["error"] in one_line(done.stderr)
+    assert (record["run_id"], record["plan"], record["command"]) == ("night", None, ["true"])
+    assert os.listdir(tmp_path) == ["run=1.json"]
+
+
+@pytest.mark.parametrize(("options", "command"), [
+    ("", "/no/such"), ("--verify=strict", "./no-such"), ("--log-dir=.", "no-such"), ("", "./text"),
+    ("--avoid --wait=9", "no-such"), ("-n 2", "./empty"),
+])  # fmt: skip
+def test_a_command_that_cannot_be_executed_leaves_no_report(tmp_path, report, ompbind, options, command):
+    (tmp_path / "text").write_text("text")
+    (tmp_path / "empty").write_bytes(b"\0")
+    (tmp_path / "empty").chmod(0o755)
+    done = ompbind("run", f"--report={report}", *options.split(), "--", command, cwd=tmp_path)
+    assert done.returncode == (127 if "no" in command else 126), done.stderr
+    assert sorted(os.listdir(tmp_path)) == ["empty", "text"]
+
+
+PROGRAM = "#!/bin/sh\necho up\n"
+
+
+@pytest.mark.parametrize(("line", "kept"), [
+    ("run -n 2 --report ./file 2", True), ("run -m 9999 --report file ./file", True),
+    ("run --report file --log-dir . true", True), ("run --report notes true", True),
+    ("run --report empty-program true", True), ("run --report empty true", False),
+    ("run --force --report notes true", False), ("bench -q --max-rounds 1 --export json=file true", True),
+    ("bench -q --max-rounds 1 --export csv=notes true", True),
+    ("bench -q --max-rounds 1 --export svg=notes --export csv=empty --force true", False),
+    ("bench -q --max-rounds 1 --results file true", True),
+])  # fmt: skip
+def test_only_files_of_its_own_kind_are_replaced_without_force(tmp_path, ompbind, line, kept):
+    files = {"file": PROGRAM, "notes": "name,age\n", "empty": "", "empty-program": ""}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755 if text == PROGRAM or "program" in name else 0o644)
+    for _ in range(2):  # its own file is replaced too
+        done = ompbind(*line.split(), cwd=tmp_path)
+        assert (done.returncode == 0, done.stdout == "") == (not kept, kept or "run" in line), done.stderr
+    same = {name: (tmp_path / name).read_text() for name in files} == files
+    assert same == kept
+    assert not kept or "choose another file" in one_line(done.stderr) or "not a results file" in done.stderr
 
 
 REFUSED = [

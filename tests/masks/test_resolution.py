@@ -1,6 +1,8 @@
 """Masks on machines: the CPUs that they name, and errors."""
 
 import re
+import shlex
+from itertools import pairwise
 
 import pytest
 from hypothesis import assume, given
@@ -17,9 +19,12 @@ from ompbind.planning import planner
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.request import Request, Sharing
 from ompbind.report.text import WIDTH, render_error
+from tests.cli.command_lines import call
+from tests.live.conftest import one_line
 from tests.long import examples
 from tests.machines import Shape, make_kinds, make_machine
 from tests.mask_texts import broken, machines, masks
+from tests.recordings import recorded, sampled
 
 ALL = parse_mask("all")
 DUAL = make_machine(Shape(packages=2, cores=4, smt=2))  # CPUs 0-7 and their siblings 8-15
@@ -67,7 +72,7 @@ def test_partial_masks_drop_and_report_unusable_cpus_and_domains():
 
 
 def test_a_number_without_a_cpu_may_be_a_hex_mask():
-    for mask, hint in (("20", "a hex mask is written 0x20"), ("20000", ""), ("20-21", "")):
+    for mask, hint in (("20", "a hex mask is written -m 0x20"), ("20000", ""), ("20-21", "")):
         with pytest.raises(MaskError) as caught:
             resolve(mask)
         assert caught.value.hint == "; ".join(filter(None, ("allowed CPUs: 0-15", hint)))
@@ -144,8 +149,36 @@ def test_errors_have_a_position_and_name_all_cpus_only_if_these_can_be_planned(t
         assert all(len(line) <= WIDTH for line in lines)
         if request is not None:
             assert ("--mask all" in error.hint) == can_plan(machine, request.replace(mask=ALL), runs)
+            for mask in find_masks(error.hint):
+                assert can_plan(machine, request.replace(mask=parse_mask(mask)), runs), error.hint
     except OmpbindError:
         assume(False)
+
+
+def find_masks(hint):
+    """The masks that a hint suggests."""
+    words = shlex.split(hint.replace(";", " ").replace("?", " "))
+    return [mask for option, mask in pairwise(words) if option in ("-m", "--mask") and mask != "names"]
+
+
+WRONG = """
+1 -m ccd:0  | 2 -m ccd:0     | 2 -m 5x       | 1 -m node:9   | 3 -m node:9  | 1 -m core:#0 | 2 -m node
+1 -m 0x     | 2 -m 9999      | 1 -m l2:99    | 2 -m numa:0,^0 | 7 -m 5x     | 1 -m package:0.l3:7
+2 --cpuset-cpus 1 | 1 -cpunodebind=1 | 2 -c 0-2 | 99999 -m core:99
+"""
+"""A number of ranks, and a wrong option."""
+
+
+@pytest.mark.parametrize("path", sampled([*recorded("dumps/*.tar.gz"), *recorded("xml/*.xml")]))
+def test_every_mask_in_a_hint_can_be_planned(path):
+    machine, printed = read_machine(str(path)), 0
+    for line in WRONG.replace("\n", "|").strip("|").split("|"):
+        ranks, *words = line.split()
+        done = call("plan", "-n", ranks, *words, "--topology", str(path))
+        for mask in find_masks(one_line(done.stderr).partition("hint:")[2]):
+            printed += 1
+            assert can_plan(machine, Request(ranks=int(ranks), mask=parse_mask(mask)), ()), done.stderr
+    assert printed
 
 
 def can_plan(machine, request, runs):
