@@ -38,7 +38,7 @@ _TO_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _POLL_S = 0.02  # between two tries to open a pipe: the kernel reports no reader that arrives
 _HINTS = {
     errno.EBADF: "choose a file, or redirect it: N>FILE",
-    errno.EEXIST: "choose another file, or add --force to replace this one",
+    errno.EEXIST: "choose another file, or replace the file with --force",
     errno.EDQUOT: "free some disk space, or choose a file on another disk",
     errno.ENOENT: "choose a file in a directory that exists; mkdir -p {directory} creates one",
     errno.ENOSPC: "free some disk space, or choose a file on another disk",

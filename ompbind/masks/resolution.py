@@ -13,10 +13,10 @@ Errors are collected, so that --allow-partial can report every dropped CPU.
 
 from collections.abc import Callable, Iterable, Iterator
 
-from ompbind.cpuset import EMPTY, CpuSet, named, range_text, union
+from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MaskError
 from ompbind.machine.model import Domain, Level, Machine
-from ompbind.masks.mask import SELECTABLE, Item, Mask, Selector, part_error, write_mask
+from ompbind.masks.mask import SELECTABLE, Item, Mask, Selector, part_error
 from ompbind.record import Record
 
 Parts = tuple[tuple[int, ...], ...]
@@ -135,7 +135,7 @@ def _resolve_chain(mask: Mask, item: Item, usable: UsableCpus) -> Resolved:
             if item.excluded:
                 absent = absent - _existing_os_numbers(machine, selector)
             if absent:
-                message, hint = _explain_absent(mask.text, usable, selector, absent, outer)
+                message, hint = _explain_absent(usable, selector, absent, outer)
                 errors.append(MaskError(message, text=mask.text, span=selector.span, hint=hint))
             selected.extend(domains[number].cpus & outer for number in selector.numbers if number in domains)
         outer_sets = selected
@@ -164,9 +164,7 @@ def _existing_os_numbers(machine: Machine, selector: Selector) -> CpuSet:
     return numbers | CpuSet(node.number for node in nodes)
 
 
-def _explain_absent(
-    text: str, usable: UsableCpus, selector: Selector, absent: CpuSet, outer: CpuSet
-) -> tuple[str, str]:
+def _explain_absent(usable: UsableCpus, selector: Selector, absent: CpuSet, outer: CpuSet) -> tuple[str, str]:
     machine, level = usable.machine, selector.level
     selectable = _find_selectable(machine, selector, outer)
     is_first = outer == machine.allowed
@@ -177,14 +175,11 @@ def _explain_absent(
         what = f"no {level} among the allowed CPUs{where}" if machine.at(level) else f"no {level} domains"
         return f"this machine has {what}", f"use one of the selectors {known}"
     if not selectable and prefix:
-        number = range_text(selector.numbers)
-        hint = f"leave out the '#': {write_mask(text, selector.span, f'{level}:{number}')}"
-        return f"{level} domains have no OS numbers on this machine", hint
-    valid = str(CpuSet(selectable)).partition(",")[0]  # a comma would begin another item
-    hint = f"valid: {write_mask(text, selector.span, f'{level}:{prefix}{valid}')}"
+        return f"{level} domains have no OS numbers on this machine", "leave out the '#'"
+    hint = f"valid: {prefix}{CpuSet(selectable)}"
     os_numbers = CpuSet(_find_selectable(machine, selector.replace(by_os_number=True), outer))
-    if os_numbers and os_numbers != CpuSet(selectable):
-        hint += f"; the OS numbers, after {level}:#, are {os_numbers}"
+    if not prefix and os_numbers and os_numbers != CpuSet(selectable):
+        hint += f" (by OS number: #{os_numbers})"
     if level is Level.NODE and absent <= CpuSet(node.number for node in machine.nodes if not node.cpus):
         return f"{named(level.label, absent)} {'has' if len(absent) == 1 else 'have'} no CPU", hint
     if absent <= _existing_os_numbers(machine, selector) and is_first:
