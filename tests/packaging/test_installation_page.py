@@ -42,7 +42,7 @@ def test_the_wheel_works_and_has_types(tmp_path):
     mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", new / "bin/python"]
     run(*mypy, "right.py", cwd=tmp_path, env=env)
     done = subprocess.run([*mypy, "wrong.py"], cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert 'Argument "ranks" to "Request" has incompatible type "str"' in done.stdout
+    assert 'Argument "ranks" to "Request" has incompatible type' in done.stdout
 
 
 def read_blocks(section, start=""):
