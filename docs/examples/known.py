@@ -1,6 +1,6 @@
 """Print a speed that is known: 100, or 20 % more with BLOCK=64, with random noise of 3 %.
 
-The variable SPEED replaces 100. Nothing is measured, so that the right answer does not depend on the machine.
+The variable SPEED replaces 100.
 """
 
 import os
