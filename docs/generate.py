@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ompbind import __version__
-from ompbind.cli import VERBS
+from ompbind.cli import PLANNING, VERBS
 from ompbind.cli.main import load_verb
 from ompbind.cli.option import Option
-from ompbind.cli.verb import METAVARS, Verb
+from ompbind.cli.verb import METAVARS, SHORT_EXAMPLES, Verb
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests load this file by its path
 from man_page import MAN_PAGE, render_man_page
@@ -29,12 +29,12 @@ EXAMPLE = re.compile(r"```(?:python\n#|c\n//) (examples/\w+\.\w+)\n.*?```", re.S
 HEAD = """\
 # Reference of the command line
 
-This page lists the commands, and then [all options](#choose-cpus). `ompbind COMMAND --help` prints the same;
-`run`, `exec`, `plan` and `config` print all with `--help-all`. `man ompbind` shows them too, in the
-environment in which ompbind is installed: `man` looks in `share/man` beside each `bin` of `PATH`.
+This page lists the commands, and then [all options](#choose-cpus). `ompbind help --mask` shows one option, `ompbind COMMAND --help` those of a
+command; `run`, `exec`, `plan` and `config` show all with `--help-all`.
 
-- An option with a variable can also be set in the environment. A flag is `1` or `0`.
-  An option that can be repeated takes several values, separated and quoted as in a shell.
+- Options of `run`, `exec`, `plan` and `bench` can also be variables: `OMPBIND_` and the name in capital letters, with `_` for `-`, such as
+  `OMPBIND_RESERVE_TOTAL`. A flag is `1` or `0`. An option that can be repeated takes several values, quoted as in a shell.
+  There is no variable for {without}.
 - Each option has a form `--no-NAME`, which resets it to its default. `--no-share`, `--no-avoid` and
   `--no-exclusive` reset all three, which are one option with three names.
 - The command line overrides variables. Variables override presets and
@@ -50,8 +50,13 @@ def render_reference() -> str:
     sections: dict[str, list[Option]] = {}
     for option in dict.fromkeys(option for verb in verbs for option in verb.options):
         sections.setdefault(option.section, []).append(option)
+    planning = [
+        option for options in sections.values() for option in options if {*PLANNING} & {*option.verbs}
+    ]
+    have = {option.long_name for option in planning if option.variable}
+    without = dict.fromkeys(f"`{option.long_name}`" for option in planning if option.long_name not in have)
     lines = (*(line for verb in verbs for line in _verb_lines(verb)), *_option_lines(sections))
-    return "\n".join((HEAD, *lines))
+    return "\n".join((HEAD.format(without=", ".join(without)), *lines))
 
 
 def render_page(text: str) -> str:
@@ -69,14 +74,8 @@ def _verb_lines(verb: Verb) -> Iterator[str]:
     dashes = " --" if verb.words == "command" else ""
     yield f"    ompbind {verb.name} [OPTIONS]{dashes} {METAVARS.get(verb.words, '')}".rstrip() + "\n"
     yield f"{' '.join(f'{verb.help} {verb.details}'.split())}\n"
-    sections: dict[str, list[str]] = {}
-    own = (option for option in verb.options if verb.name in option.verbs)  # config has all of run
-    for option in own:
-        sections.setdefault(option.section, []).append(f"`{option.long_name}`")
-    for section, names in sections.items():
-        yield f"* [{section}](#{section.lower().replace(',', '').replace(' ', '-')}): {', '.join(names)}"
-    yield "\n```sh" if sections else "```sh"
-    for title, line in verb.examples:
+    yield "```sh"
+    for title, line in verb.examples[:SHORT_EXAMPLES]:
         yield f"# {title}"
         yield line
     yield "```\n"
@@ -85,16 +84,14 @@ def _verb_lines(verb: Verb) -> Iterator[str]:
 def _option_lines(sections: dict[str, list[Option]]) -> Iterator[str]:
     for section, options in sections.items():
         yield f"## {section}\n"
-        yield "| option | meaning | default | variable | commands |"
-        yield "|---|---|---|---|---|"
+        yield "| option | meaning | commands |"
+        yield "|---|---|---|"
         yield from map(_row, options)
         yield ""
 
 
 def _row(option: Option) -> str:
-    meaning, _, _ = option.render_help().partition(" [default: ")
-    default = option.default_help or option.default_text or ""
-    cells = (f"`{option.render_names()}`", meaning, default, option.variable, ", ".join(option.verbs))
+    cells = (f"`{option.render_names()}`", option.render_help(), ", ".join(option.verbs))
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

@@ -48,5 +48,5 @@ def test_a_row_is_found_everywhere(tmp_path):
     assert "plain,--no-mood" in run_with(TOY, "run", **completion, COMP_WORDS="ompbind run --no-mo")
     show = "from docs.generate import render_reference\nprint(render_reference())"
     shown = run_with(f"{TOY}\n{show}", "--version")
-    row = "Mood of the ranks: calm (default), loud | calm | OMPBIND_MOOD | run, plan |"
+    row = "Mood of the ranks: calm (default), loud | run, plan |"
     assert shown.count(rf"| `--mood calm\|loud` | {row}") == 1
