@@ -35,7 +35,7 @@ class BenchSettings(Record):
     command: tuple[str, ...]
     parse_again: Callable[[Sequence[Sequence[str]]], "BenchSettings"]
     vary: tuple[tuple[str, tuple[str, ...]], ...]
-    max_rounds: int
+    max_rounds: int | None
     budget: float | None
     matters: float
     seed: int | None
@@ -272,8 +272,9 @@ BENCH_OPTIONS = (
            metavar="OPTION=V,V", complete=_complete_variation, everyday=True,
            help="Compare values of an option: smt=1,2 or 'mask=0,2;1,3'; several: all combinations",
            default_help="a choice"),
-    Option("--max-rounds", section=COMPARING, verbs=BENCH, read=at_least(1, 1000), default="40",
-           number=True, metavar="N", help="Rounds at most (1000); a clear result needs fewer"),
+    Option("--max-rounds", section=COMPARING, verbs=BENCH, read=at_least(1, 1000), number=True,
+           metavar="N", default_help="40; 1000 with --budget",
+           help="Rounds at most (1000); a clear result needs fewer"),
     Option("--budget", section=COMPARING, verbs=BENCH, read=_read_time, number=True,
            metavar="TIME", everyday=True, help="Stop after TIME (90, 10m)", default_help="when decided"),
     Option("--matters", section=COMPARING, verbs=BENCH, read=_read_fraction, default="2%",

@@ -31,7 +31,7 @@ from ompbind.machine.model import Machine
 from ompbind.openmp.variables import LIBUV_VARIABLE, OVERRIDING_VARIABLES, THREAD_COUNTS
 from ompbind.planning.notes import find_throttling
 from ompbind.planning.plan import Plan
-from ompbind.planning.planner import Requests
+from ompbind.planning.request import Requests
 from ompbind.report.text import Column, Screen, clip, render_age, render_cpus, render_paragraph, render_table
 from ompbind.text import mask_text
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from ompbind.bench.comparing import RunIndex
 from ompbind.bench.records import NextRound, Session
-from ompbind.bench.session import ShowStart, estimate_round_s, estimate_run_s
+from ompbind.bench.session import ShowStart, estimate_run_s
 from ompbind.bench.table import render_run_time
 from ompbind.cli.console import print_message, read_screen
 from ompbind.report.text import render_age
@@ -69,9 +69,9 @@ def _find_best_so_far(session: Session, candidate: str) -> str:
 
 def _estimate_most_s(session: Session, upcoming: NextRound) -> float | None:
     """Return the seconds that a session takes at most from the start of a round on; None if not known."""
-    round_s = estimate_round_s(session, upcoming)
-    rounds = 1 + max(0, session.rules.max_rounds - upcoming.round)
-    return None if round_s is None else round_s * rounds
+    times = [run_s for name in upcoming.candidates if (run_s := estimate_run_s(session, name)) is not None]
+    runs = len(upcoming.candidates) * (1 + max(0, session.rules.max_rounds - upcoming.round))
+    return sum(times) / len(times) * runs if times else None
 
 
 class TimeNote:

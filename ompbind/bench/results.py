@@ -257,12 +257,14 @@ class ResultsFile:
         os.close(self._file)
 
 
-def open_results(path: str, session: Session, *, any_seed: bool) -> tuple[ResultsFile, Session]:
+def open_results(
+    path: str, session: Session, *, any_seed: bool, keeps_rounds: bool = False
+) -> tuple[ResultsFile, Session]:
     """Open or create the results file of a session; return it, and the session with all earlier runs.
 
     The session may have more rounds than before; the file has them then too. `any_seed` is whether the seed
-    of the file counts, because the user has not chosen a seed. Raises RequestError for a file that is no
-    results file, of another session, or in use; it is unchanged then.
+    of the file counts, `keeps_rounds` whether a larger number of rounds does. Raises RequestError for a file
+    that is no results file, of another session, or in use; it is unchanged then.
     """
     file = -1
     try:
@@ -281,7 +283,8 @@ def open_results(path: str, session: Session, *, any_seed: bool) -> tuple[Result
         texts = [*find_differences(saved, session)]
         if not any_seed and saved.rules.seed != session.rules.seed:
             texts.append(f"--seed: {saved.rules.seed}, now {session.rules.seed}")
-        if saved.rules.max_rounds > session.rules.max_rounds:
+        rounds = max(saved.rules.max_rounds, session.rules.max_rounds)
+        if rounds > session.rules.max_rounds and not keeps_rounds:
             texts.append(f"--max-rounds: {saved.rules.max_rounds}, now only {session.rules.max_rounds}")
         if texts:
             more = f", and {count(len(texts) - 3, 'more difference')}" if len(texts) > 3 else ""
@@ -289,7 +292,7 @@ def open_results(path: str, session: Session, *, any_seed: bool) -> tuple[Result
             hint = f"{_ANOTHER}, or show its results: ompbind bench --show {shlex.quote(path)}"
             raise RequestError(message, hint=hint)
         results = ResultsFile(path, file, size)
-        rules = saved.rules.replace(max_rounds=session.rules.max_rounds)
+        rules = saved.rules.replace(max_rounds=rounds)
         if rules != saved.rules:
             results.append(make_event(RULES, rules))
         return results, saved.replace(rules=rules)

@@ -86,12 +86,12 @@ class SessionLoop:
                 self._add(self.session, {"event": DROP, "candidate": candidate, "reason": reason})
             if not upcoming.candidates:
                 return upcoming.ended
-            if budget_s is not None and upcoming.round:  # the warm-up always starts
-                left_s = began_at + budget_s - time.monotonic()
-                if (estimate_round_s(self.session, upcoming) or 0.0) > left_s:
-                    return f"the next round would exceed the budget of {budget_s:g} s"
             for name in make_order(upcoming, self.session.rules.seed):
                 self._running = name
+                if budget_s is not None and upcoming.round:  # the warm-up always starts
+                    left_s = began_at + budget_s - time.monotonic()
+                    if (estimate_run_s(self.session, name) or 0.0) > left_s:
+                        return f"the budget of {budget_s:g} s is used up: the next run would exceed it"
                 if self._show_start:
                     self._show_start(self.session, upcoming, name)
                 run = self._run_or_fail(name, upcoming.round)
@@ -129,10 +129,3 @@ def estimate_run_s(session: Session, candidate: str) -> float | None:
     """Return the median time of the runs of a candidate, in seconds; None without runs."""
     times = [max(run.wall_s) for run in session.runs if run.candidate == candidate and run.wall_s]
     return median(times) if times else None
-
-
-def estimate_round_s(session: Session, upcoming: NextRound) -> float | None:
-    """Return the seconds that a round takes, from the runs so far; None if no candidate has run."""
-    times = [estimate_run_s(session, name) for name in upcoming.candidates]
-    known = [run_s for run_s in times if run_s is not None]
-    return sum(known) / len(known) * len(times) if known else None

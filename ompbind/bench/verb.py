@@ -63,8 +63,7 @@ from ompbind.execution.spawn import find_executable
 from ompbind.machine.model import Machine
 from ompbind.machine.read.linux import LIVE
 from ompbind.planning.plan import Plan
-from ompbind.planning.planner import Requests
-from ompbind.planning.request import Sharing
+from ompbind.planning.request import Requests, Sharing
 from ompbind.registry.claims import Claim
 from ompbind.registry.registry import Registry, make_own_run
 from ompbind.report.text import Screen
@@ -184,7 +183,7 @@ def _render(
     if not candidates:
         return table
     run_s = median(times) if times else None
-    effort = render_effort(len(candidates), settings.max_rounds, run_s, settings.budget, screen)
+    effort = render_effort(len(candidates), make_rules(settings).max_rounds, run_s, settings.budget, screen)
     return f"{table}\n\n{effort}"
 
 
@@ -293,7 +292,8 @@ def _register(settings: BenchSettings, starts: Sequence[CandidateStart]) -> Iter
 def make_rules(settings: BenchSettings) -> Rules:
     """Make what the session decides and when it ends; without --seed the order of rounds is random."""
     seed = random.SystemRandom().randrange(1 << 32) if settings.seed is None else settings.seed
-    matters, most = settings.matters, settings.max_rounds
+    matters = settings.matters
+    most = settings.max_rounds or (40 if settings.budget is None else 1000)  # else the time decides
     return Rules(same_work=settings.has_same_work, matters=matters, max_rounds=most, seed=seed)
 
 
@@ -316,7 +316,8 @@ def _open_saved(settings: BenchSettings, new: Session) -> Iterator[tuple[Session
     if not settings.results:
         yield new, lambda event: None
         return
-    results, saved = open_results(settings.results, mask_session(new), any_seed=settings.seed is None)
+    free = {"any_seed": settings.seed is None, "keeps_rounds": settings.max_rounds is None}
+    results, saved = open_results(settings.results, mask_session(new), **free)
     if saved.runs and not settings.planning.quiet:
         print_message(f"{settings.results} has {count(len(saved.runs), 'run')}: the session is resumed")
     kept = {"started": saved.started, "rules": saved.rules, "runs": saved.runs, "ended": saved.ended}

@@ -307,6 +307,8 @@ def test_the_settings_and_rules_of_a_session():
     assert (metric.name, metric.higher) == ("rate", True)
     assert make_rules(default) == Rules(same_work=False, matters=0.02, max_rounds=40, seed=0)
     assert make_rules(rated).same_work
+    for words, rounds in ((["--budget", "1m"], 1000), (["--budget", "1m", "--max-rounds", "40"], 40)):
+        assert make_rules(read_bench(*words)).max_rounds == rounds
     assert len({make_rules(rated).seed for _ in range(5)}) == 5
 
 

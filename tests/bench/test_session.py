@@ -83,8 +83,8 @@ def test_the_order_is_random_and_depends_on_the_seed_alone():
     assert orders != [make_order(upcoming, 8) for upcoming in rounds]
 
 
-@pytest.mark.parametrize(("budget_s", "rounds"), [(0.0, 0), (3.3, 1), (1000.0, sessions.ROUNDS)])
-def test_stops_before_a_round_that_would_exceed_the_budget(budget_s, rounds, monkeypatch):
+@pytest.mark.parametrize(("budget_s", "runs"), [(0.0, 0), (3.3, 3), (4.3, 4), (1000.0, 3 * sessions.ROUNDS)])
+def test_stops_before_a_run_that_would_exceed_the_budget(budget_s, runs, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
 
@@ -94,9 +94,10 @@ def test_stops_before_a_round_that_would_exceed_the_budget(budget_s, rounds, mon
         return made
 
     loop, saved, _ = run(make_session(), start=start, budget_s=budget_s)
-    assert len(loop.session.runs) == 3 * (rounds + 1)
+    assert len(loop.session.runs) == 3 + runs
     assert saved[-1]["reason"] == loop.session.ended
-    assert (f"budget of {budget_s:g} s" in loop.session.ended) == (rounds < sessions.ROUNDS)
+    used_up = f"the budget of {budget_s:g} s is used up: the next run would exceed it"
+    assert loop.session.ended == (used_up if runs < 3 * sessions.ROUNDS else "decided")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
@@ -206,6 +207,9 @@ def test_a_session_is_resumed_with_more_rounds_by_another_host_and_with_its_own_
     assert read_results(path) == resumed
     assert "--seed: 7, now 8" in read_error(path, more, any_seed=False)
     assert "--max-rounds: 60, now only 40" in read_error(path)
+    file, kept = open_results(path, make_session(), any_seed=True, keeps_rounds=True)
+    file.close()
+    assert kept == resumed
     size = os.path.getsize(path)
     run_with_file(path, more)
     assert os.path.getsize(path) == size

@@ -96,6 +96,23 @@ def test_the_budget_stops_a_run_that_never_exits(ompbind, path, tmp_path):
     assert not find_running(tmp_path / "pid")
 
 
+def test_a_budget_is_used_until_the_answer_is_clear(ompbind, start, path):
+    """Random numbers are never decided: the usual limit of 40 rounds does not end the session."""
+    words = ("--vary", "bind=rank", "--metric", "x: *([0-9]+)", "--seed", "1", "--results", path)
+    command = ("--", "sh", "-c", "echo x: $(od -An -N2 -tu2 /dev/urandom)")
+    session = start("bench", "-q", "--budget", "10m", *words, *command)
+    wait_until(lambda: count_runs(path) > 2 * 43, "it is past the usual limit", 300)
+    session.send_signal(signal.SIGINT)
+    session.wait()
+    assert read_results(path).rules.max_rounds == 1000
+    done = ompbind("bench", "-q", "--budget", "0.01", *words, *command)
+    assert re.search(
+        "the budget of 0.01 s (is used up: the next run|was used up while)", one_line(done.stdout)
+    )
+    done = ompbind("bench", "-q", "--max-rounds", "3", *words[:-1], f"{path}.3", *command)
+    assert "not decided after 3 rounds" in one_line(done.stdout)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_repeated_signal_does_not_prevent_the_results(start, path, tmp_path, number):
     export = tmp_path / "export.json"
