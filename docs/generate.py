@@ -30,11 +30,11 @@ HEAD = """\
 # Reference of the command line
 
 This page lists the commands, and then [all options](#choose-cpus). `ompbind help --mask` shows one option,
-`ompbind COMMAND --help` the options of a command; `run`, `exec`, `plan` and `config` show all with `--help-all`.
+`ompbind COMMAND --help` the options of a command. `run`, `exec`, `plan` and `config` have `--help-all`.
 
-- Options of `run`, `exec`, `plan` and `bench` can also be variables: `OMPBIND_` and the name in capital letters,
-  with `_` for `-`, such as `OMPBIND_RESERVE_TOTAL`. A flag is `1` or `0`. An option that can be repeated takes
-  several values, quoted as in a shell. There is no variable for {without}.
+- Options of `run`, `exec`, `plan` and `bench` can also be variables: `OMPBIND_` and the name in capitals,
+  with `_` for `-`, such as `OMPBIND_RESERVE_TOTAL`. A flag is `1` or `0`. An option that can be repeated
+  takes several values, quoted as in a shell. There is no variable for {without}.
 - Each option has a form `--no-NAME`, which resets it to its default. `--no-share`, `--no-avoid` and
   `--no-exclusive` reset all three, which are one option with three names.
 - The command line overrides variables. Variables override presets and

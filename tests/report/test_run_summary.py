@@ -19,6 +19,7 @@ from ompbind.report import run_summary
 from ompbind.report.plan_json import render_plan_json, render_run
 from ompbind.report.run_summary import OUT_OF_MEMORY, find_hint, render_failures, render_usage_table
 from ompbind.report.text import WIDTH
+from tests.inspection.test_verdict import bad, make_verified
 from tests.machines import Shape, make_machine
 
 PLAN = make_plan(make_machine(Shape(cores=8)), Request(ranks=4))
