@@ -1,6 +1,6 @@
 """ompbind starts n copies of a command, each on its own CPUs, and configures thread pools to use these CPUs.
 
-The names in `__all__` are the interface for Python programs; see `docs/python.md`. Importing the package
+The names in `__all__` are the interface for Python programs; see `ompbind help python`. Importing the package
 imports nothing else: each name is imported when it is first used. `__init__.pyi` has their types.
 """
 

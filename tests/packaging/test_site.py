@@ -30,3 +30,4 @@ def test_pages_have_what_the_theme_makes_of_them():
     assert "<code>-n, --ranks N|auto</code>" in reference
     assert not re.findall(r"<code[^>]*>[^<]*\\\|", reference)
     assert '__init__.py"' not in contributing
+    assert (SITE / "schemas/plan.schema.json").is_file()
