@@ -143,10 +143,13 @@ def headings(page):
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def test_all_pages_are_listed():
+def test_all_pages_are_listed_and_have_few_words():
     listed = re.findall(r"^\| \[[^\]]+\]\(([\w.-]+)\)", (ROOT / "docs/README.md").read_text(), re.M)
-    lines = {page.name: page.read_text().count("\n") for page in (ROOT / "docs").glob("*.md")}
-    assert sorted([*listed, "README.md"]) == sorted(lines)
+    texts = {page.name: page.read_text() for page in (ROOT / "docs").glob("*.md")}
+    assert sorted([*listed, "README.md"]) == sorted(texts)
+    assert len(texts) <= 26
+    assert sum(len(text.split()) for text in texts.values()) <= 40_000, "rewrite a page shorter"
+    assert not [name for name, text in texts.items() if text.count("\n") > 250 and name != "reference.md"]
 
 
 def test_every_variable_of_a_rank_is_documented():
