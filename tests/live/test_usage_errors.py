@@ -1,12 +1,22 @@
 """Usage errors name the option or variable that is wrong, and what is meant by names of other tools."""
 
+import re
 import shlex
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from ompbind.cli import LAUNCHING, VERBS
 from ompbind.cli.options import find_options
-from ompbind.cli.suggestions import OTHER_OPTIONS, REMOVED_OPTIONS, suggest_option, suggest_verb, suggest_word
+from ompbind.cli.suggestions import (
+    OTHER_OPTIONS,
+    REMOVED_OPTIONS,
+    find_option,
+    suggest_option,
+    suggest_verb,
+    suggest_word,
+)
 from ompbind.planning.strategies import STRATEGIES
 from tests.cli.command_lines import call
 from tests.live.conftest import one_line
@@ -161,6 +171,23 @@ def test_every_row_names_an_option_and_no_option_of_ompbind_is_another_tools():
     assert known & others == {"--export"}  # Slurm's
     for names, text, needed in OTHER_OPTIONS:
         assert (needed or text.split(" ")[0]) in known | {"--version"}, names
+
+
+def test_hints_and_the_page_say_the_same_about_options_of_other_tools():
+    """A row of the page has a command line of a tool, maybe long names of its options, and what is here."""
+    page, tried = (Path(__file__).parents[2] / "docs/coming-from.md").read_text(), 0
+    for row in re.findall(r"^\| (`(?:numactl|mpirun|srun|torchrun|hyperfine|docker) .*)", page, re.M):
+        left, right = (re.findall("`(.+?)`", cell) for cell in re.split(r"(?<!\\) \| ", row)[:2])
+        verb = next((word for word in (right or ["run"])[0].split() if word in VERBS), "run")
+        known = [name for option in find_options(verb) for name in option.names]
+        words = [*left[0].partition(" ./app")[0].split(), *left[1:], ""]
+        for word, following in pairwise(words if right else ()):
+            name, _, value = word.partition("=")
+            if name.startswith("--") and name not in (*known, "--mpibind") and f"{name}=" not in right[0]:
+                meant, tried = find_option(name, value or following, known), tried + 1
+                options = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", meant))
+                assert options & set(right[0].split()) or meant.strip("'") in right[0], (name, meant, row)
+    assert tried > 15
 
 
 @pytest.mark.parametrize("name", REMOVED_OPTIONS)
