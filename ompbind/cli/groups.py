@@ -78,21 +78,20 @@ def parse_groups(command: click.Command, ctx: VerbContext) -> tuple[VerbContext,
 
 
 def _check_command(group: VerbContext, run: VerbContext) -> None:
-    """Raise OptionError if `:` and an option are in a command: the start of a group without -- or --name.
+    """Raise OptionError with the corrected line if a command has `:` and an option: -- or --name is missing.
 
-    The hint has the corrected command line. Commands of MPI and Slurm have `:` themselves.
+    Commands of launchers have `:` themselves.
     """
-    words, run_words = group.params["words"], run.command_words or group.params["words"]
-    at = next(_find_starts(run, words), len(words))
+    words, typed = group.params["words"], run.typed
+    at = next(iter(_find_starts(run, words)), 0)
     is_lost = run.params["name"] or (END in words[at:] and not run.sources.is_given("name"))
     has_own = any(find_launcher_name(word) in PROCESS_LAUNCHERS for word in words[:at])
-    if at == len(words) or not is_lost or has_own or group.table:
+    if not at or not is_lost or has_own or group.table:
         return
-    first, parser = len(run.typed) - len(run_words), run.command.make_parser(run)
-    bounds = [0, *(first + start for start in _find_starts(run, run_words)), len(run.typed)]
-    lines = []
-    for number, (start, stop) in enumerate(pairwise(bounds), 1):
-        part = run.typed[start + (number > 1) : stop]
+    first, parser, lines = len(typed) - len(run.command_words or words), run.command.make_parser(run), []
+    starts = [first + start for start in _find_starts(run, typed[first:])]
+    for number, (start, stop) in enumerate(pairwise((-1, *starts, len(typed))), 1):
+        part = typed[start + 1 : stop]
         own = parser.parse_args([*part])[0]["words"]
         options = [word for word in part[: len(part) - len(own)] if word != END]
         if not any(word.partition("=")[0] == "--name" for word in options):
@@ -103,11 +102,10 @@ def _check_command(group: VerbContext, run: VerbContext) -> None:
     raise OptionError(text, hint=f"write, or use --no-name if ':' is for the command: {line}")
 
 
-def _find_starts(ctx: VerbContext, words: Sequence[str]) -> Iterator[int]:
-    """Yield where a `:` before an option of ompbind stands in the words of a command."""
-    for at, (word, following) in enumerate(pairwise(words)):
-        if word == SEPARATOR and following != END and ctx.find_option(following):
-            yield at
+def _find_starts(ctx: VerbContext, words: Sequence[str]) -> list[int]:
+    """Return where a `:` before an option of ompbind stands in the words of a command."""
+    pairs = enumerate(pairwise(words))
+    return [at for at, (word, option) in pairs if word == SEPARATOR and ctx.find_option(option)]
 
 
 def _parse_tables(command: click.Command, run: VerbContext) -> Iterator[VerbContext]:

@@ -302,11 +302,8 @@ class Option(click.Option):
 
         assert isinstance(ctx, VerbContext)
         verb, options, typed = ctx.command.name or "", ctx.sources.options.values(), f"{self.names[0]}{value}"
-        following = dict(zip(ctx.typed, ctx.typed[1:], strict=False)).get(typed, "")
-        name, equals, given = typed.partition("=")
-        given = given if equals or following.startswith("-") else following
         known = [name for option in options for name in option.names]
-        if meant := suggestions.find_option(name, given, known):
+        if meant := suggestions.find_option(*suggestions.find_typed(typed, ctx.typed), known):
             return suggestions.make_hint(meant)
         if value.startswith("=") and typed in ctx.typed:
             return f"write {self.names[0]} {value[1:]}"
@@ -424,7 +421,7 @@ class VerbContext(click.Context):
         self.sources = Sources(command.params)
 
     def read_again(self, **settings: Any) -> "VerbContext":
-        """Read what can be read of the same command line, without errors, with other `settings` of click."""
+        """Read what can be read of the same command line without errors, with `settings` of click."""
         settings |= {"resilient_parsing": True, "ignore_unknown_options": True}
         again = self.command.make_context(self.info_name, [*self.typed], parent=self.parent, **settings)
         assert isinstance(again, VerbContext)

@@ -19,7 +19,7 @@ from ompbind.cli.rebind_processes import (
     find_workers,
     rebind_processes,
 )
-from ompbind.cli.register import plan_or_suggest, print_warnings, read_other_runs
+from ompbind.cli.register import keep_working_masks, plan_or_suggest, print_warnings, read_other_runs
 from ompbind.cli.settings import choose_sharing, make_settings
 from ompbind.cli.verb import Verb, make_format_option
 from ompbind.cpuset import count, named, union
@@ -118,8 +118,9 @@ def _plan(values: Mapping[str, Any], pids: Sequence[int]) -> dict[int, WantedCpu
         allowed = read_limits(DirectoryRoot("/"), str(pid)).cpuset
         if allowed and not cpus <= allowed:
             text = f"the cpuset of process {pid} has {named('CPU', allowed)}, the plan {named('CPU', cpus)}"
-            hint = f"name CPUs of the cpuset with --mask, for example --mask {allowed}"
-            raise RequestError(text, hint=hint)
+            error = RequestError(text, hint=f"name CPUs of the cpuset; for example --mask {allowed}")
+            keep_working_masks(error, machine, request, others)
+            raise error
         roots[pid] = WantedCpus(rank=rank, cpus=cpus, masks=frozenset((cpus,)))
     return roots
 

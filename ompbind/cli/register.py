@@ -11,7 +11,7 @@ from ompbind.cli.console import print_message
 from ompbind.cli.option import VerbContext
 from ompbind.cli.settings import Settings
 from ompbind.commands.environment import RunSpec, find_changed
-from ompbind.errors import MaskError, OmpbindError, PlanError
+from ompbind.errors import MaskError, OmpbindError, OptionError, PlanError
 from ompbind.launchers.allocation import JobNodes, read_listed_cpus
 from ompbind.machine.model import Machine
 from ompbind.machine.read import read_machine
@@ -83,7 +83,7 @@ def keep_working_masks(
     """
 
     def works(clause: str) -> bool:
-        found = _MASK_IN_HINT.search(clause)
+        found = _MASK.search(clause)
         if not found or not isinstance(request, Request):
             return not found
         with suppress(OmpbindError):
@@ -99,16 +99,16 @@ def keep_working_masks(
             error.hint = next(filter(works, [f"--mask names CPUs, for example -m '{mask}'"]), "")
 
 
-_MASK_IN_HINT = re.compile(r"(?:-m|--mask) (?!MASK|names)('[^']*'|[^\s;?]*[^\s;?,])")
+_MASK = re.compile(r"(?<!python )(?:-m|--mask) (?!MASK|names)('[^']*'|[^\s;?]*[^\s;?,])")
 
 
-def check_hint(error: OmpbindError, ctx: VerbContext) -> None:
+def check_hint(error: Exception, ctx: VerbContext) -> None:
     """Keep only masks that work in the hint of an error about a command line, with its -n and --topology."""
-    if isinstance(error, MaskError) or _MASK_IN_HINT.search(error.hint):
+    if isinstance(error, MaskError) or (isinstance(error, OptionError) and _MASK.search(error.hint)):
         values = ctx.read_again(allow_interspersed_args=True).params
         with suppress(OmpbindError):
-            machine = read_machine(values.get("topology") or LIVE)
-            keep_working_masks(error, limit_to_listed(machine), Request(ranks=values.get("ranks") or 1))
+            machine = limit_to_listed(read_machine(values.get("topology") or LIVE))
+            keep_working_masks(error, machine, Request(ranks=values.get("ranks") or 1))
 
 
 class Registered(Record):

@@ -6,7 +6,7 @@ Open MPI, MPICH, torchrun, docker, vLLM. What a suggestion names must exist: `kn
 
 import re
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from ompbind.text import suggest_name
 
@@ -58,7 +58,7 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("--cpunodebind --node --numa --numa-node --numa-nodes", "-m node:{0}", ""),
     ("--socket --package", "-m package:{0}", ""),
     ("--cpu-bind --cpu_bind --bind-to --binding --map-by --rankfile --distribution",
-     "-m MASK for CPUs, -c for cores, -s nodes, packages, l3 or cores for domains, or --bind core, thread", ""),
+     "-m MASK for CPUs, -c for cores, -s nodes, packages, l3 or cores for domains, or --bind core", ""),
     ("--hint --nomultithread --no-hyperthreading --no-ht", "--smt 1", ""),
     ("--threads-per-core", "--smt {K}", ""),
     ("--use-hwthread-cpus --hyperthreading --ht", "--smt all", ""),
@@ -177,6 +177,21 @@ def find_option(name: str, value: str, known: Collection[str]) -> str:
             filled = re.sub(r"(?<!{){([\w=]+)}", lambda part: shlex.quote(value) if value else part[1], text)
             return filled.replace("{{", "{").replace("}}", "}")
     return ""
+
+
+def find_typed(name: str, args: Sequence[str]) -> tuple[str, str]:
+    """Return the unknown option as it was typed, and its value, "" if it has none.
+
+    To click, `-bind-to` is the option `-b`, maybe with the value `ind-to`.
+    """
+    name = name.partition("=")[0]
+    for word, following in zip(args, (*args[1:], ""), strict=False):
+        typed, equals, value = word.partition("=")
+        if typed == name or (len(name) == 2 and name[1] != "-" and typed.startswith(name)):
+            return typed, value if equals or following.startswith("-") else following
+        if word == "--":
+            break
+    return name, ""
 
 
 def find_removed(name: str) -> str:

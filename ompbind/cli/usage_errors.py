@@ -22,7 +22,7 @@ def explain_usage_error(error: click.UsageError, args: Sequence[str] = ()) -> Op
     command = error.ctx.command_path if error.ctx else " ".join(["ompbind", *verb])
     see_help = f"see '{command} --help'"
     if isinstance(error, click.NoSuchOption):
-        name, value = _find_typed(error.option_name, args)
+        name, value = suggestions.find_typed(error.option_name, args)
         if removed := suggestions.find_removed(name):
             return OptionError(f"the option {name} was removed", hint=removed)
         hint = _suggest_option(error.ctx, name, value, args)
@@ -35,20 +35,6 @@ def explain_usage_error(error: click.UsageError, args: Sequence[str] = ()) -> Op
     message = message[:1].lower() + message[1:]
     is_verb = message.startswith("no such command")
     return OptionError(message, hint=(_suggest_verb(args) if is_verb else "") or see_help)
-
-
-def _find_typed(name: str, args: Sequence[str]) -> tuple[str, str]:
-    """Return the unknown option as it was typed, and its value, "" if it has none.
-
-    To click, `-bind-to` is the option `-b`.
-    """
-    for word, following in zip(args, (*args[1:], ""), strict=False):
-        typed, equals, value = word.partition("=")
-        if typed == name or (len(name) == 2 and name[1] != "-" and typed.startswith(name)):
-            return typed, value if equals or following.startswith("-") else following
-        if word == "--":
-            break
-    return name, ""
 
 
 def _suggest_option(ctx: click.Context | None, name: str, value: str, args: Sequence[str]) -> str:

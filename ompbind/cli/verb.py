@@ -125,10 +125,9 @@ class Verb(click.Command):
                 ctx.messages = tuple(dict.fromkeys((*ctx.messages, *of_groups)))
             return rest
         except (click.UsageError, OmpbindError) as error:
-            if isinstance(error, OmpbindError):
-                from ompbind.cli.register import check_hint  # noqa: PLC0415 - door: a wrong command line
+            from ompbind.cli.register import check_hint  # noqa: PLC0415 - door: a wrong command line
 
-                check_hint(error, ctx)
+            check_hint(error, ctx)
             if self.refuse and not ctx.run:
                 self.refuse(ctx.read_again())
             raise
@@ -244,7 +243,7 @@ def _find_late_options(ctx: VerbContext, words: Sequence[str]) -> Iterator[str]:
     """Yield a warning for each option after a command without `--` that is probably meant for ompbind."""
     for word in () if any(word.endswith("ompbind") for word in words) else words:
         option = ctx.find_option(word)
-        if isinstance(option, Option) and option.own and word.partition("=")[0] == option.long_name:
+        if isinstance(option, Option) and option.own and word.startswith(option.long_name):
             text = f"{word} is after the command, so it is an option of {words[0]}"
             yield f"{text} (write options of ompbind before the command; -- there hides this warning)"
 

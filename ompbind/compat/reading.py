@@ -209,7 +209,7 @@ def _make_automatic_setting(names: Framework, source: FrameworkInput, *, has_sli
 def _make_bind_setting(names: Framework, text: str) -> ForeignSetting:
     word, meaning, more = text.strip(), "the CPUs of ranks (-m)", tuple[str, ...]()
     words = " or ".join(repr(word) for word in (names.automatic, names.unbound) if word)
-    hint = f"{names.title} accepts {words}, or one list per rank, as in '0-31|32-63'"
+    hint = f"{names.title} accepts {words}, or one list per rank with | between them"
     mask = _parse(names.bind, text, hint)
     if word == names.unbound:
         meaning, more = "no binding (-m none)", ("smt", "sibling", "bind")
@@ -295,7 +295,7 @@ def _make_nodes_setting(name: str, source: FrameworkInput) -> ForeignSetting:
 
 def _select_nodes(text: str, name: str) -> Mask:
     """Return the mask of the NUMA nodes with the OS numbers in a text, in their order."""
-    hint = "give the numbers of NUMA nodes in the order of ranks, as in '1,0' or '0-3'"
+    hint = "give the numbers of NUMA nodes in the order of ranks, with commas or as a range"
     invalid = re.search(r"[^0-9, \t-]", text)
     if invalid:
         message = f"{invalid[0]!r} is not allowed in a list of NUMA nodes"

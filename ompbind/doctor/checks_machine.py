@@ -103,7 +103,9 @@ def check_excluded(host: HostFacts, machine: Machine) -> Iterator[HostIssue]:
         why = "they are used only by masks that name them"
         if name == "isolated":
             why += "; the kernel moves no threads to or between them: threads without a place share one CPU"
-        remedy = f"to use them, with a place for every OpenMP thread: -m '{cpus}' --bind thread"
+        usable = cpus & machine.allowed
+        remedy = f"to use them, with a place for every OpenMP thread: -m '{usable}' --bind thread"
+        remedy = remedy if usable else "allow them, to use them"
         yield note("excluded CPUs", f"{named('CPU', cpus)}: {name}", why, remedy)
 
 

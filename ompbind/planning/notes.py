@@ -159,7 +159,7 @@ def _list_kinds(plan: Plan) -> Iterator[Note]:
 
 def _list_crossing(plan: Plan) -> Iterator[str]:
     if ranks := name_ranks(placement for placement in plan.placements if len(placement.nodes) > 1):
-        alone = " (-n auto -s nodes starts a rank on each node, -m node:0 uses only one)"
+        alone = " (-n auto -s nodes starts a rank on each node, -m can name a single node)"
         yield f"on more than one NUMA node: {ranks}{alone if plan.request.ranks == 1 else ''}"
 
 

@@ -317,7 +317,7 @@ def _find_contradictions(request: Request) -> tuple[tuple[object, str, str], ...
         ((request.rank_count or 1) > RANK_LIMIT, f"cannot plan {request.ranks} ranks",
          f"use 1 to {RANK_LIMIT} ranks"),
         (nodes and not _names_nodes(nodes), f"nodes={nodes and nodes.text!r} is not one list of NUMA nodes",
-         "name the NUMA nodes of all ranks in one part, for example node:#0,node:#1"),
+         "name the NUMA nodes of all ranks in one part: node:#NUMBER for each"),
         (request.reserve and request.reserve_total, "--reserve and --reserve-total contradict each other",
          "use --reserve for cores per rank, or --reserve-total for cores of the whole machine"),
         (request.has_service and request.bind is Bind.EXACT,

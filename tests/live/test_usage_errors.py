@@ -31,9 +31,9 @@ from tests.tables import rows
     exec --timeout 5 true               | no such option '--timeout' hint: --timeout is an option of
     plan --devices auto,gpu             | --devices: 'auto,gpu' is not a kind of device
     -n 4                                | no such option '-n' hint: write options after the verb: 'ompbind run
-    run --cpu-bind=map_cpu:0,1 -- true  | no such option '--cpu-bind' hint: write -m MASK for CPUs of each
-    run --bind-to core x                | no such option '--bind-to' hint: write -m MASK for CPUs of each
-    run --map-by numa x                 | no such option '--map-by' hint: write -m MASK for CPUs of each
+    run --cpu-bind=map_cpu:0,1 -- true  | no such option '--cpu-bind' hint: write -m MASK for CPUs, -c for
+    run --bind-to core x                | no such option '--bind-to' hint: write -m MASK for CPUs, -c for
+    run --map-by numa x                 | no such option '--map-by' hint: write -m MASK for CPUs, -c for
     plan --format jsn                   | --format: 'jsn' is not table, picture, svg, json, mask, env, sh,
     run --run-id '' true                | --run-id: the name of a run is missing
     run --dry-run=yes -- true           | option '--dry-run' does not take a value hint: see 'ompbind run
