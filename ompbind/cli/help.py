@@ -67,7 +67,8 @@ def show_help(ctx: VerbContext) -> int:
     words: tuple[str, ...] = ctx.params["words"]
     if not words or (len(words) == 1 and words[0] in VERBS):
         return run_words([*words, "--help"])
-    pages, topic, width = read_pages(), _name("-".join(words)).lower(), read_screen().text_width
+    pages, shown, width = read_pages(), " ".join(words), read_screen().text_width
+    topic = _name(shown.replace(" ", "-")).lower()
     if words[-1].startswith("-"):
         write_stdout("\n\n".join(_describe_option(words[-1].partition("=")[0], pages, width)))
     elif words[0] == SEARCH:
@@ -79,12 +80,13 @@ def show_help(ctx: VerbContext) -> int:
     elif topic in pages:
         _show(pages[topic], is_markdown=True)
     else:
-        parts = (name for name in pages if topic in name.split("-"))
         options = (f"--{topic}" for verb in VERBS for option in find_options(verb) if option.key == topic)
-        meant = next(parts, "") or next(options, "") or suggest_name(topic, [*VERBS, *pages, SEARCH])
+        listed = ((name, f"{name} {text}".lower()) for name, text in _ROW.findall(pages[LIST]))
+        about = (name for name, text in listed if {*topic.split("-")} <= {*re.split(r"[^\w.]+", text)})
+        meant = next(options, "") or next(about, "") or suggest_name(topic, [*VERBS, *pages, SEARCH])
         meant = meant or suggestions.suggest_verb(topic, VERBS)
-        hint = f"did you mean 'ompbind help {meant}'?" if meant else f"try 'ompbind help {SEARCH} {topic}'"
-        raise OptionError(f"no command or page is named {topic!r}", hint=hint)
+        hint = f"did you mean 'ompbind help {meant}'?" if meant else f"try 'ompbind help {SEARCH} {shown}'"
+        raise OptionError(f"no command or page is named {shown!r}", hint=hint)
     return 0
 
 

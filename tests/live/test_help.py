@@ -101,8 +101,10 @@ TOPICS = rows(r"""
     slurm                  | 2 | no command or page is named 'slurm' hint: .* mean 'ompbind help mpi-slurm'
     tutoral                | 2 | did you mean 'ompbind help tutorial'
     strategy               | 2 | did you mean 'ompbind help --strategy'
-    hyperfine              | 2 | did you mean 'ompbind help bench'
-    xyzzy                  | 2 | try 'ompbind help search xyzzy'
+    docker                 | 2 | did you mean 'ompbind help coming-from'
+    benchmark              | 2 | did you mean 'ompbind help benchmarking'
+    hardware               | 2 | did you mean 'ompbind help topo'
+    cpu quota              | 2 | named 'cpu quota' hint: try 'ompbind help search cpu quota'
     --mesk                 | 2 | no option is named '--mesk' hint: did you mean --mask
     --cpu-list             | 2 | did you mean -m MASK
     """)
