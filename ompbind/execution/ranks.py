@@ -144,8 +144,7 @@ class Run:
     @property
     def has_unfinished(self) -> bool:
         """Return whether ranks run, or wait for their first start or for a restart."""
-        is_running = any(isinstance(child, RankChild) for child in self.children.values())
-        return bool(is_running or self.waiting or self.restarts.waiting or self.groups.pending)
+        return bool(self.live or self.waiting or self.restarts.waiting or self.groups.pending)
 
     @property
     def can_report(self) -> bool:

@@ -155,6 +155,7 @@ LAUNCHERS = (
         name="MPICH or Intel MPI",
         rank="PMI_RANK", size="PMI_SIZE", local_rank="MPI_LOCALRANKID", local_size="MPI_LOCALNRANKS",
         run_id=("PMI_JOBID",), daemons=("hydra_pmi_proxy",),
+        example=("The same with MPICH", "mpiexec.hydra -n 4 -bind-to none ompbind exec -- ./app"),
     ),
     Launcher(  # MVAPICH2's mpirun_rsh
         name="MVAPICH2",

@@ -18,10 +18,7 @@ OTHER_GROUPS_HINT = "request fewer cores for the other groups, or let groups sha
 """The hint for a group that finds no CPU left."""
 
 SMT8_AUTO_LIMIT = 4
-"""Hardware threads per core that `--smt auto` uses on cores with eight or more (POWER).
-
-On other cores it is 1, or all of the only core that the only rank may use: half of a machine would be lost.
-"""
+"""Hardware threads per core that `--smt auto` uses on cores with eight or more (POWER)."""
 
 
 def apply_job_cpus(machine: Machine, request: Request) -> Request:
@@ -220,10 +217,9 @@ def find_usable_cpus(draft: Draft, cpus: Sequence[int]) -> dict[int, CpuSet]:
 
 def uses_only_core(machine: Machine, request: Request) -> bool:
     """Return whether --smt auto means all hardware threads: of the only core, which only one rank may use."""
-    alone = request.ranks == 1 or (request.ranks == "auto" and not request.devices)
+    is_default = request.smt == "auto" and request.ranks in (1, "auto") and not request.names_cpus
     others = request.outside_ranks or request.group or request.compat
-    chooses = request.smt == "auto" and not request.names_cpus
-    return bool(alone and not others and chooses and len(machine.table.rows(machine.allowed)) == 1)
+    return is_default and not others and len(machine.table.rows(machine.allowed)) == 1
 
 
 def _count_hardware_threads(machine: Machine) -> int:

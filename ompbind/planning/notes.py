@@ -353,17 +353,9 @@ def _list_long_places(plan: Plan) -> Iterator[str]:
 def _load_device_notes(plan: Plan) -> Iterable[Note]:
     if not (plan.request.devices or plan.request.near):
         return ()
-    from ompbind.planning.devices.notes import explain_devices  # noqa: PLC0415 - door: devices
+    from ompbind.planning.devices import notes  # noqa: PLC0415 - door: devices
 
-    return explain_devices(plan)
-
-
-def _load_variable_notes(plan: Plan) -> Iterable[Note]:
-    if not plan.has_devices:
-        return ()
-    from ompbind.planning.devices.notes import explain_variables  # noqa: PLC0415 - door: devices
-
-    return explain_variables(plan)
+    return (*notes.explain_devices(plan), *(notes.explain_variables(plan) if plan.has_devices else ()))
 
 
 _NOT_BINDABLE = "this system cannot confine a process to CPUs: only thread counts are set"
@@ -396,7 +388,6 @@ _SUBJECTS = (
     Subject(code="service-workers", texts=_list_service_workers, warning=True),
     Subject(code="places-too-long", texts=_list_long_places, warning=True),
     Subject(texts=explain_runtime),
-    Subject(texts=_load_variable_notes),
     Subject(texts=explain_wrappers),
     Subject(code="unfilled", texts=lambda plan: filter(None, (plan.request.unfilled,)), warning=True),
 )  # fmt: skip

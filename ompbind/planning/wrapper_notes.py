@@ -28,9 +28,14 @@ class WrapperEffect(Record):
 
 
 def explain_wrappers(plan: Plan) -> Iterator[Note]:
-    """Yield a warning for each effect of a wrapper on a plan."""
-    for found in find_effects(plan.request.workload or Workload(), plan):
+    """Yield a warning for each effect of a wrapper on a plan, and for a program that lacks its launcher."""
+    work, ranks = plan.request.workload or Workload(), len(plan.placements)
+    for found in find_effects(work, plan):
         yield Note(code=found.code, text=f"{found.words} {found.effect} ({found.remedy})", warning=True)
+    if work.mpi and ranks > 1:
+        text = f"'ompbind run' starts this MPI program as {ranks} jobs of size 1 (for one job, use"
+        text += f" '{work.mpi[0]} -n {ranks} ompbind exec -- {work.mpi[1]}')"
+        yield Note(code="mpi", text=text, warning=True)
 
 
 def find_effects(workload: Workload, plan: Plan | None = None) -> Iterator[WrapperEffect]:

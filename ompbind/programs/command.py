@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.programs import libraries, wrappers
+from ompbind.programs import libraries, mpi, wrappers
 from ompbind.programs.elf import SYSTEM_LIBRARY_PREFIXES, Elf, read_elf, read_header
 from ompbind.programs.find_command import find_file
 from ompbind.programs.libraries import DetectedLibrary, DetectionMethod, Library
@@ -38,7 +38,8 @@ class Workload(Record):
     `site_packages` the first package directory, "" if there is none. `opaque`: the file does not show which
     program will run (a shell script, `mpirun`). `static`: the program ignores LD_PRELOAD. `preload` is the
     new value of LD_PRELOAD, one path or name each; empty leaves it unchanged. `preload_warnings` say which
-    entries will not be loaded. `wrappers` are programs before the command that change what a rank gets.
+    entries will not be loaded. `wrappers` are programs before the command that change what a rank gets. `mpi`
+    are the words that start it as one job of MPI, and its command in messages; () for other programs.
     """
 
     program: str = ""
@@ -50,6 +51,7 @@ class Workload(Record):
     preload: tuple[str, ...] = ()
     preload_warnings: tuple[str, ...] = ()
     wrappers: tuple[Wrapper, ...] = ()
+    mpi: tuple[str, ...] = ()
 
     def runtimes(self) -> Iterator[DetectedLibrary]:
         """Yield the OpenMP runtimes among the libraries, surest first, each file once."""
@@ -99,12 +101,15 @@ def read_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workload:
         sites = find_site_packages(found.python, env)
         loaded = (*found.libraries, *find_packaged(found.python, sites))
         return found.replace(site_packages=sites[0] if sites else "", libraries=loaded)
-    needed = _find_needed(found.program, elf, found.libraries, env)
+    paths = _find_needed(found.program, elf, found.libraries, env)
+    known = map(libraries.identify_library, paths)
+    needed = _detect(known, DetectionMethod.NEEDED, os.path.basename(found.program))
     if not binding and any(each.library.kind.name == "hpx" for each in needed):
         binding = tuple(wrappers.find_self_binding([*argv, wrappers.HPX]))
         found = found.replace(wrappers=(*found.wrappers, *binding))
     opaque = elf is None or wrappers.starts_others(found.program)
-    return found.replace(opaque=opaque, libraries=(*found.libraries, *needed))
+    job = mpi.find_job(paths, argv, env)
+    return found.replace(opaque=opaque, libraries=(*found.libraries, *needed), mpi=job)
 
 
 def read_wrapped_workload(wrap: Sequence[str], argv: Sequence[str], env: Mapping[str, str]) -> Workload:
@@ -147,8 +152,8 @@ def _find_program(argv: list[str], env: Mapping[str, str]) -> tuple[Workload, El
         except OSError:
             break
         if is_python(path) and not head.startswith(b"#!"):
-            path = os.path.abspath(path)
-            return work.replace(program=path, python=path), elf, env
+            path, job = os.path.abspath(path), mpi.find_job(mpi.find_imports(argv[1:]), argv, env)
+            return work.replace(program=path, python=path, mpi=job), elf, env
         command = command or _parse_interpreter(head, path)
         if not command:
             return work.replace(program=path), elf, env
@@ -171,20 +176,18 @@ def _parse_interpreter(head: bytes, path: str) -> list[str]:
 
 def _find_needed(
     program: str, elf: Elf | None, preloaded: Sequence[DetectedLibrary], env: Mapping[str, str]
-) -> tuple[DetectedLibrary, ...]:
+) -> tuple[str, ...]:
     if elf is None or all(name.startswith(SYSTEM_LIBRARY_PREFIXES) for name in elf.needed):
         return ()
     headers = (read_header(detected.library.path) for detected in preloaded)
     sonames = tuple(header.soname for header in headers if header and header.soname)
-    paths = libraries.find_needed_libraries(program, elf, env, sonames)
-    return _detect(map(libraries.identify_library, paths), DetectionMethod.NEEDED, os.path.basename(program))
+    return tuple(libraries.find_needed_libraries(program, elf, env, sonames))
 
 
 def _detect(
     libraries: Iterable[Library | None], method: DetectionMethod, origin: str
 ) -> tuple[DetectedLibrary, ...]:
-    known = filter(None, libraries)
-    return tuple(DetectedLibrary(library=library, method=method, origin=origin) for library in known)
+    return tuple(DetectedLibrary(library=each, method=method, origin=origin) for each in libraries if each)
 
 
 def preload_entries(env: Mapping[str, str]) -> list[str]:

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from ompbind.cpuset import CpuSet
 from ompbind.programs.find_command import find_file
+from ompbind.programs.mpi import shorten, unbind
 from ompbind.record import Record
 from ompbind.text import whole_number
 
@@ -177,9 +178,8 @@ def read_launch(path: str, words: Sequence[str], env: Mapping[str, str]) -> Laun
     start = find_command_word(words, env, first=len(subcommands[:1]))
     own_words = [name, *words[:start]] if start < len(words) else [name, *words[: len(subcommands[:1])]]
     text = " ".join(own_words).removesuffix(" --")
-    if start == len(words):
-        return Launch(text=text, instead=f"{text} ... ompbind exec -- CMD")
-    return _make_launch(text, text, words[start:])
+    more = "" if words[start:] else " ..."
+    return _make_launch(text, unbind(text, env) + more, words[start:] or ["CMD"])
 
 
 def _read_workers(name: str, words: Sequence[str], env: Mapping[str, str]) -> Launch | None:
@@ -240,9 +240,7 @@ def _launch_pythons(
 
 
 def _make_launch(text: str, launcher: str, command: Sequence[str]) -> Launch:
-    """Return the processes of a command that `launcher` should start; messages show three of its words."""
-    shown = " ".join([*command[:3], *(["..."] if len(command) > 3 else [])])
-    return Launch(text=text, instead=f"{launcher} ompbind exec -- {shown}")
+    return Launch(text=text, instead=f"{launcher} ompbind exec -- {shorten(command)}")
 
 
 class Wrapper(Record):

@@ -138,12 +138,9 @@ def render_throttling(outcome: Outcome, plan: Plan, width: int = WIDTH) -> str:
 
 
 _LEAST_S, _LEAST_BUSY, _LEAST_DELAY, _LEAST_RATE, _CLEAR_RATE = 2.0, 0.9, 0.2, 50, 225
-"""When threads of a rank competed for its CPUs: wall-clock time, CPU time as a part of that of all its CPUs,
-run delay of the initial thread as a part of wall-clock time, involuntary switches per second and CPU.
-
-Threads that share a CPU interrupt each other 80 to 350 times per second, as often as time slices end. Other
-programs can interrupt a single thread as often, but its run delay is short then. So is that of an initial
-thread that waits for its workers: then only a clear rate counts.
+"""When threads competed: seconds, CPU time and the initial thread's run delay as parts of what the CPUs had,
+involuntary switches per second and CPU. Threads that share a CPU interrupt each other 80 to 350 times. Other
+programs can do so 200 times to one thread, without run delay; an initial thread that sleeps has none either.
 """
 
 

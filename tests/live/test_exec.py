@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -198,15 +199,47 @@ def test_the_first_copy_of_a_run_warns_that_there_are_several(ompbind):
         env = {**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_RANK": local_rank}
         done = ompbind("run", "-m", str(min(os.sched_getaffinity(0))), "--", "true", env=env)
         found = one_line(done.stderr).count("Open MPI has started 2 copies of 'ompbind run' on this machine")
-        assert (done.returncode, found) == (0, local_rank == "0"), done.stderr
+        found += one_line(done.stderr).count("'mpirun --bind-to none -n 4 ompbind exec -- COMMAND'")
+        assert (done.returncode, found) == (0, 2 * (local_rank == "0")), done.stderr
 
 
 def test_a_run_of_a_launcher_is_warned_about(ompbind):
     launcher = required("mpiexec.hydra")
     done = ompbind("run", "--", launcher, "-n", "2", "true")
-    assert f"(use '{Path(launcher).name} -n 2 ompbind exec -- true' instead)" in one_line(done.stderr)
+    line = f"{Path(launcher).name} --bind-to none -n 2 ompbind exec -- true"
+    assert f"(use '{line}' instead)" in one_line(done.stderr)
     done = ompbind("run", "--", launcher, "-n", "2", "ompbind", "exec", "--", "true")
     assert "ompbind exec" not in done.stderr
+
+
+SIZE = """
+#include <stdio.h>
+extern int MPI_Init(int *, char ***), MPI_Comm_size(void *, int *), MPI_Finalize(void);
+extern struct communicator ompi_mpi_comm_world;
+int main(int count, char **words) {
+    int size;
+    MPI_Init(&count, &words);
+    MPI_Comm_size(&ompi_mpi_comm_world, &size);
+    printf("size %d\\n", size);
+    return MPI_Finalize();
+}
+"""
+
+
+@in_openmpi
+@pytest.mark.two_cpus
+def test_the_line_in_the_warning_starts_ranks_of_mpi_as_one_job(ompbind, tmp_path):
+    required("mpirun.openmpi")
+    command = [required("gcc"), "-o", tmp_path / "app", "-x", "c", "-", "-l:libmpi.so.40"]
+    subprocess.run(command, input=SIZE, text=True, check=True, timeout=60)
+    env = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    alone = ompbind("run", "-n", "2", "--", str(tmp_path / "app"), env=env)
+    assert (alone.returncode, alone.stdout) == (0, "size 1\n" * 2), alone.stderr
+    line = re.search("'(mpirun --bind-to none -n 2) ompbind exec -- .*app'", one_line(alone.stderr))[1]
+    together = ompbind("exec", "--", str(tmp_path / "app"), env=env, before=line.split())
+    assert (together.returncode, together.stdout, together.stderr) == (0, "size 2\n" * 2, "")
+    assert ompbind("run", "-q", "-n", "2", "--", str(tmp_path / "app"), env=env).stderr == ""
+    assert line in one_line(ompbind("plan", "-n", "2", "--", str(tmp_path / "app")).stdout)
 
 
 @pytest.mark.two_cpus

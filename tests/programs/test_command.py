@@ -168,6 +168,38 @@ def test_a_python_may_load_the_libraries_in_its_packages(tmp_path, python, comma
     assert not workload.opaque
 
 
+@pytest.mark.parametrize(("needed", "words", "installed", "start"), rows("""
+    libmpi.so.40                 | {app} x        |                              | mpirun --bind-to none
+    libgomp.so.1 libmpi.so.40    | taskset -c 0 {app} | impi/impi_info           | mpirun --bind-to none
+    libmpi.so.12                 | {app}          | mpich/mpiexec.hydra          | mpiexec.hydra --bind-to none
+    libmpi.so.12                 | {app}          | impi/mpiexec.hydra impi/impi_info | mpiexec.hydra -genv I_MPI_PIN 0
+    libmpich.so.12               | {app}          |                              | mpiexec.hydra --bind-to none
+    libmpi.so.40                 | {app}          | slurm/srun                   | srun --cpu-bind=none
+    libgomp.so.1                 | {app}          | slurm/srun                   |
+                                 | {python} -u imports.py x | impi/mpirun impi/impi_info | mpirun -genv I_MPI_PIN 0
+                                 | {python} -m mpi4py second.py |                | mpirun --bind-to none
+                                 | ./tool         |                              | mpirun --bind-to none
+                                 | {python} other.py imports.py |                |
+                                 | {python}       |                              |
+                                 | mpirun {app}   |                              |
+"""))  # fmt: skip # noqa: E501
+def test_programs_of_mpi_are_known_by_their_libraries_and_imports(
+    tmp_path, monkeypatch, python, needed, words, installed, start
+):
+    monkeypatch.chdir(tmp_path)
+    app = put(tmp_path / "app", make_elf(needed.split() or ["libmpi.so.40"]))
+    for name in installed.split():
+        put(tmp_path / name)
+    put(tmp_path / "imports.py", "import os\nif os:\n    from mpi4py import MPI\n")
+    put(tmp_path / "second.py", "import os; import mpi4py.MPI\n")
+    put(tmp_path / "other.py", "# import mpi4py\nimport mpi4pyx\nprint('import mpi4py')\n")
+    put(tmp_path / "tool", f"#!{python}\nimport mpi4py\n")
+    path = ":".join(str(tmp_path / name) for name in ("impi", "mpich", "slurm"))
+    env = {"PATH": f"{path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7" * ("srun" in installed)}
+    job = read_workload(words.format(app=app, python=python).split(), env).mpi
+    assert job[:1] == ((start,) if start else ())
+
+
 def test_other_scripts_and_missing_commands_are_opaque(tmp_path):
     for text in ("#!/bin/sh\nexec x\n", "#!/bin/bash\n", "#!/usr/bin/python3\r\n", "no program", "\n"):
         workload = read_workload([put(tmp_path / "script", text)], {})

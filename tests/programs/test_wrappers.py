@@ -79,8 +79,10 @@ def test_the_command_behind_any_wrapper_is_read(app, wrap, texts):
 
 
 @pytest.mark.parametrize(("line", "instead", "workers"), rows("""
-    mpirun -n 4 cat x               | mpirun -n 4 ompbind exec -- cat x                     |
-    srun -n 8 nonesuch              | srun ... ompbind exec -- CMD                          |
+    mpirun -n 4 cat x               | mpirun --bind-to none -n 4 ompbind exec -- cat x      |
+    mpiexec.hydra -bind-to core -n 4 cat x | mpiexec.hydra --bind-to none -n 4 ompbind exec -- cat x |
+    srun -n 8 nonesuch              | srun --cpu-bind=none ... ompbind exec -- CMD          |
+    flux run -n 4 cat               | flux run -n 4 ompbind exec -- cat                     |
     torchrun --nproc-per-node 4 t.py --lr 1 | torchrun --no-python --nproc-per-node 4 X python t.py --lr ... | 4
     torchrun --standalone --nproc_per_node=gpu -m p.t | torchrun --no-python --standalone --nproc_per_node=gpu X python -m p.t | gpu
     torchrun --no-python --nproc-per-node=2 ./app | torchrun --no-python --nproc-per-node=2 X ./app | 2
