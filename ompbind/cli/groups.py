@@ -88,17 +88,16 @@ def _check_command(group: VerbContext, run: VerbContext) -> None:
     has_own = any(find_launcher_name(word) in PROCESS_LAUNCHERS for word in words[:at])
     if not at or not is_lost or has_own or group.table:
         return
-    first, parser, lines = len(typed) - len(run.command_words or words), run.command.make_parser(run), []
-    starts = [first + start for start in _find_starts(run, typed[first:])]
-    for number, (start, stop) in enumerate(pairwise((-1, *starts, len(typed))), 1):
-        part = typed[start + 1 : stop]
-        own = parser.parse_args([*part])[0]["words"]
-        options = [word for word in part[: len(part) - len(own)] if word != END]
-        if not any(word.partition("=")[0] == "--name" for word in options):
-            options += ["--name", f"group{number}"]
-        lines.append(shlex.join([*options, END, *(own or ["CMD"])]))
+    first, parser = len(typed) - len(run.command_words or words), run.command.make_parser(run)
+    fixed = [*typed]
+    starts = (first + start + 1 for start in _find_starts(run, typed[first:]))
+    for number, start in reversed([*enumerate((0, *starts), 1)]):
+        end = len(fixed) - len(parser.parse_args(fixed[start:])[0]["words"])
+        if not any(word.partition("=")[0] == "--name" for word in fixed[start:end]):
+            fixed[start:start], end = ["--name", f"group{number}"], end + 2
+        fixed[end:end] = [END] * (fixed[end - 1] != END)
     text = f"':' and {words[at + 1]} are words of the command {words[0]}, and begin no group"
-    line = f"ompbind {run.info_name} {f' {SEPARATOR} '.join(lines)}"
+    line = shlex.join(["ompbind", str(run.info_name), *fixed])
     raise OptionError(text, hint=f"write, or use --no-name if ':' is for the command: {line}")
 
 

@@ -229,10 +229,6 @@ class Option(click.Option):
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
         """Read the value of the option from its occurrences; an error names where it comes from."""
-        assert isinstance(ctx, VerbContext)
-        for given in ctx.sources.occurrences[self.name]:
-            if given.level == ValueLevel.COMMAND_LINE and isinstance(given.value, str):
-                self._check_typed(ctx, given.value)
         read = [self._read(ctx, given) for given in value]
         if self.multiple:
             made: Any = tuple(item for items in read for item in items)
@@ -241,12 +237,22 @@ class Option(click.Option):
         return self.callback(ctx, self, made) if self.callback else made
 
     def collect(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Given, ...]:
-        """Return all occurrences: in files and presets, in the variable, and on the command line."""
+        """Return all occurrences: in files and presets, in the variable, and on the command line.
+
+        Raises OptionError if a value is the next word, and that is `--` or another option.
+        """
+        assert isinstance(ctx, VerbContext)
         files = (ctx.default_map or {}).get(self.name, ())
         text = None if ctx.resilient_parsing else self.resolve_envvar_value(ctx)
         values = self._split_variable(text) if text else ()
         found = [Given(value=it, level=ValueLevel.VARIABLE, place=self.variable) for it in values]
         for value in opts.get(self.name, ()):
+            if isinstance(value, str) and (value == "--" or ctx.find_option(value)):
+                attached = re.compile(f"({self.long_name}=|-[a-zA-Z]*{self.names[0][1:]}){re.escape(value)}")
+                if not (ctx.resilient_parsing or any(map(attached.fullmatch, ctx.typed))):
+                    text = f"{'/'.join(self.names)}: the value is missing: the next word is {value}"
+                    also = "" if value == "--" else f", or {self.long_name}={value} for this value"
+                    raise OptionError(text, hint=f"write {self.long_name}={self.value_name}{also}")
             # click has a mark of its own for an option that is given without its value
             known = value if value is None or isinstance(value, bool | str) else self.bare
             place = self.reset_name if value is None else self.long_name
@@ -269,14 +275,6 @@ class Option(click.Option):
             return shlex.split(text)
         except ValueError as error:
             raise OptionError(f"{self.variable}: {error}", hint="close each quote") from None
-
-    def _check_typed(self, ctx: "VerbContext", value: str) -> None:
-        """Raise OptionError if a value is `--` or an option of the verb, and not typed as --NAME=VALUE."""
-        attached = re.compile(f"({self.long_name}=|-[a-zA-Z]*{self.names[0][1:]}){re.escape(value)}")
-        if (value == "--" or ctx.find_option(value)) and not any(map(attached.fullmatch, ctx.typed)):
-            text = f"{'/'.join(self.names)}: the value is missing: the next word is {value}"
-            also = "" if value == "--" else f", or {self.long_name}={value} for this value"
-            raise OptionError(text, hint=f"write {self.long_name}={self.value_name}{also}")
 
     def _read(self, ctx: click.Context, given: Given) -> Any:
         if self.is_flag:

@@ -33,8 +33,13 @@ def explain_usage_error(error: click.UsageError, args: Sequence[str] = ()) -> Op
         return explained
     message = error.format_message().strip().removeprefix("Got ").removesuffix(".")  # click writes sentences
     message = message[:1].lower() + message[1:]
-    is_verb = message.startswith("no such command")
-    return OptionError(message, hint=(_suggest_verb(args) if is_verb else "") or see_help)
+    hint, word = see_help, "".join(args[:1])
+    if message.startswith("no such command"):
+        if meant := suggestions.suggest_verb(word, [*VERBS, "--version"]):
+            hint = f"did you mean {meant!r}?"
+        elif word not in suggestions.NO_VERBS and find_file(word, os.environ):
+            hint = f"to start a command, write 'ompbind run -- {word}'"
+    return OptionError(message, hint=hint)
 
 
 def _suggest_option(ctx: click.Context | None, name: str, value: str, args: Sequence[str]) -> str:
@@ -54,11 +59,3 @@ def _suggest_option(ctx: click.Context | None, name: str, value: str, args: Sequ
     if verbs and not meant.startswith(name) and not suggestions.find_option(name, value, known):
         return f"{name} is an option of {', '.join(verbs)}"
     return suggestions.make_hint(meant) if meant else ""
-
-
-def _suggest_verb(args: Sequence[str]) -> str:
-    word = args[0] if args else ""
-    if meant := suggestions.suggest_verb(word, [*VERBS, "--version"]):
-        return f"did you mean {meant!r}?"
-    is_command = word not in suggestions.NO_VERBS and find_file(word, os.environ)
-    return f"to start a command, write 'ompbind run -- {word}'" if is_command else ""

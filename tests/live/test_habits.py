@@ -1,6 +1,7 @@
 """Habits from shells and other launchers: the message says what works with ompbind."""
 
 import json
+import os
 
 import pytest
 
@@ -17,10 +18,24 @@ def test_a_command_that_cannot_start_has_a_hint(ompbind, verb, command, hint):
     assert (done.returncode, f"hint: {hint}" in one_line(done.stderr)) == (127, True), done.stderr
 
 
+@pytest.mark.parametrize(("line", "late"), [
+    ("run echo up --verify", "--verify"), ("exec echo --smt=2 -q", "--smt=2"), ("run -q echo --verify", ""),
+    ("run -- echo --verify", ""), ("run echo x -n 4 --timeout 5 --no-verify", ""), ("run echo –n 2", ""),
+    ("run --report=--no-smt --dry-run -q -- echo -n --report --verify", ""), ("run echo ompbind --smt", ""),
+])  # fmt: skip
+def test_an_option_after_the_command_is_given_to_it_and_may_cause_a_warning(tmp_path, ompbind, line, late):
+    done = ompbind(*line.split(), cwd=tmp_path)
+    assert (done.returncode, os.listdir(tmp_path)) == (0, [])
+    assert "--dry-run" in line or f"echo {done.stdout}" == f"{line[line.index('echo') :]}\n"
+    text = f"ompbind: warning: {late} is after the command, so it is an option of echo (write options of"
+    assert one_line(done.stderr)[: len(text)] == (text if late else "")
+
+
 @pytest.mark.parametrize(("verb", "variables", "message"), [
     ("run", "OMPBIND_PRELOAD=nothing", "OMPBIND_PRELOAD=nothing: neither a path nor one of"),
     ("run", "OMPBIND_TOPOLOGY=/none", "OMPBIND_TOPOLOGY: ranks can only run on this machine"),
     ("run", "OMPBIND_LOG_DIR=x OMPBIND_OUTPUT=inherit", "OMPBIND_LOG_DIR=x has no effect with"),
+    ("run", "OMPBIND_STRATEGY=--verify", "OMPBIND_STRATEGY: '--verify' is not a strategy"),
     ("exec", "OMPBIND_RANKS=4", "OMPBIND_RANKS=4: no launcher has started this process"),
 ])  # fmt: skip
 def test_an_error_names_the_variable_that_a_value_comes_from(tmp_path, verb, variables, message):
