@@ -51,18 +51,16 @@ def prefer_free_cores(request: Requests, machine: Machine) -> Requests:
     """
     from ompbind.launchers import find  # noqa: PLC0415 - door: launchers
 
-    ancestors = find.read_ancestors(DirectoryRoot("/"), os.getpid())
     for each in list_requests(request):
         chooses = each.mask or each.nodes or each.compat or each.near or each.devices
         if chooses or not each.cores or each.sharing is not Sharing.WARN:
             return request
-    if find.find_copies(os.environ, ancestors):
+    if find.find_copies(os.environ, find.read_ancestors(DirectoryRoot("/"), os.getpid())):
         return request
-    number, is_live = read_pid_namespace(), machine.source == LIVE and DIRECTORY_VARIABLE not in os.environ
-    is_blind = (
-        is_live and machine.quota and machine.allowed == machine.online and number != HOST_PID_NAMESPACE
-    )
-    return change_requests(request, sharing=Sharing.PREFER_FREE, container=number if is_blind else 0)
+    is_limited = machine.source == LIVE and machine.quota and machine.allowed == machine.online
+    number = 0 if os.environ.get(DIRECTORY_VARIABLE) or not is_limited else read_pid_namespace()
+    container = 0 if number == HOST_PID_NAMESPACE else number
+    return change_requests(request, sharing=Sharing.PREFER_FREE, container=container)
 
 
 def plan_or_suggest(machine: Machine, request: Requests, occupied: Sequence[LiveRun]) -> Plan:

@@ -106,8 +106,3 @@ def find_other_runs(runs: Iterable[LiveRun], own: LiveRun) -> tuple[LiveRun, ...
         new = {run.parent_run_id for run in runs if run.run_id in new and run.uid == own.uid}
     around = {id(run) for run in runs if run.run_id in ancestors and run.uid == own.uid}
     return tuple(run for run in runs if not (id(run) in around or own.is_same_job(run)))
-
-
-def find_job_runs(runs: Iterable[LiveRun], own: LiveRun) -> tuple[LiveRun, ...]:
-    """Return the live ranks of the same launcher's job; none if the new run is no rank of a job."""
-    return tuple(run for run in runs if own.is_same_job(run))

@@ -160,7 +160,6 @@ class Request(Record):
     `workload` is what is known about the command, `omp_runtime` the runtime that the user specified,
     `user_variables` are OpenMP variables (name, value) that ranks get instead of the plan's, `memory_bytes`
     is the memory that each rank will need (0: unknown), and `unfilled` a text about placeholders that stay.
-
     `container` is the number of a container that does not see others on its CPUs, 0 if there is none; cores
     before the row `start` are the last ones.
 

@@ -34,7 +34,7 @@ from ompbind.cpuset import EMPTY, CpuSet, count, union
 from ompbind.errors import ClaimError
 from ompbind.machine.model import Machine
 from ompbind.machine.read.linux import LIVE
-from ompbind.planning.other_runs import NAMED_RUNS, LiveRun, find_job_runs, find_other_runs
+from ompbind.planning.other_runs import NAMED_RUNS, LiveRun, find_other_runs
 from ompbind.planning.plan import Plan
 from ompbind.planning.request import Request, Sharing
 from ompbind.procfs.reader import (
@@ -135,7 +135,7 @@ class Registry:
     @property
     def job_runs(self) -> tuple[LiveRun, ...]:
         """The live ranks of the same launcher's job."""
-        return find_job_runs(self._live, self._own)
+        return tuple(filter(self._own.is_same_job, self._live))
 
     @property
     def sibling_runs(self) -> tuple[LiveRun, ...]:
@@ -184,12 +184,8 @@ class Registry:
 
     def register_session(self, plans: Iterable[Plan], configuration: str) -> Claim | None:
         """Write the claim of a session of bench, for the CPUs of all its plans; else as `register`."""
-        run = self._own.replace(
-            claimed=union(plan.used | plan.reserved for plan in plans),
-            configuration=configuration,
-            is_session=True,
-        )
-        return self._write(run)
+        claimed = union(plan.used | plan.reserved for plan in plans)
+        return self._write(self._own.replace(claimed=claimed, configuration=configuration, is_session=True))
 
     def register_waiting(self, wanted: CpuSet) -> Claim | None:
         """Write that this run waits for some CPUs, which `ps` then shows; else as `register`."""
@@ -223,12 +219,11 @@ class Registry:
         return True
 
     def _lock(self) -> None:
-        """Wait until no other run that avoids others plans; raises ClaimError after a time limit."""
-        is_strict = self.sharing in _STRICT
-        give_up_at = time.monotonic() + (LOCK_TIMEOUT_S if is_strict else SHORT_LOCK_TIMEOUT_S)
+        """Wait until no other run that locks plans; after a limit, raise ClaimError if strict, or warn."""
+        give_up_at = time.monotonic() + (LOCK_TIMEOUT_S if self.sharing in _STRICT else SHORT_LOCK_TIMEOUT_S)
         while not try_lock(self._handle, fcntl.LOCK_EX):
             if time.monotonic() >= give_up_at:
-                if not is_strict:
+                if self.sharing not in _STRICT:
                     self.sharing = Sharing.WARN
                     return
                 pid = read_lock_holder(os.fstat(self._handle))

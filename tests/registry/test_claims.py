@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import OmpbindError
-from ompbind.planning.other_runs import NAMED_RUNS, LiveRun, find_job_runs, find_other_runs
+from ompbind.planning.other_runs import NAMED_RUNS, LiveRun, find_other_runs
 from ompbind.registry.claims import (
     HEAD,
     RANKS_LIMIT,
@@ -45,7 +45,7 @@ def test_the_runs_in_which_a_run_starts_are_not_others():
 def test_ranks_of_one_job_are_not_others_unless_of_another_user():
     mine, foreign = live("0", "mine"), live("1", "mine", uid=5)
     assert find_other_runs((mine, foreign), claimant(placement_index=1)) == (foreign,)
-    assert find_job_runs((mine, foreign), claimant(placement_index=1)) == (mine,)
+    assert [claimant(placement_index=1).is_same_job(run) for run in (mine, foreign)] == [True, False]
     assert find_other_runs((mine, foreign), claimant()) == (mine, foreign)
 
 
