@@ -44,19 +44,15 @@ def read_pages() -> dict[str, str]:
     """Read the text of each page; a link becomes its text and the command that shows the page."""
     installed = files("ompbind") / "pages"
     directory = installed if installed.is_dir() else files("ompbind") / ".." / "docs"
-    texts = {_name(path.name): path.read_text("utf-8") for path in directory.iterdir() if ".md" in path.name}
+    texts = {path.name[:-3]: path.read_text("utf-8") for path in directory.iterdir() if ".md" in path.name}
+    texts[LIST] = texts.pop("README")
     return {name: _LINK.sub(_render_link, re.sub("<!--.*?-->\n", "", texts[name])) for name in sorted(texts)}
-
-
-def _name(file: str) -> str:
-    return LIST if file == "README.md" else file.removeprefix("docs/").removesuffix(".md")
 
 
 def _render_link(link: re.Match[str]) -> str:
     picture, text, target = link.groups()
-    if picture:
-        return f"(picture: {text})"
-    return f"{text} (`ompbind help {_name(target)}`)" if re.fullmatch(r"[\w-]+\.md", target) else text
+    page = re.fullmatch(r"([\w-]+)\.md", target.replace("README", LIST))
+    return f"(picture: {text})" if picture else f"{text} (`ompbind help {page[1]}`)" if page else text
 
 
 def show_help(ctx: VerbContext) -> int:
@@ -68,7 +64,7 @@ def show_help(ctx: VerbContext) -> int:
     if not words or (len(words) == 1 and words[0] in VERBS):
         return run_words([*words, "--help"])
     pages, shown, width = read_pages(), " ".join(words), read_screen().text_width
-    topic = _name(shown.replace(" ", "-")).lower()
+    topic = shown.replace(" ", "-").lower().removeprefix("docs/").removesuffix(".md")
     if words[-1].startswith("-"):
         write_stdout("\n\n".join(_describe_option(words[-1].partition("=")[0], pages, width)))
     elif words[0] == SEARCH:
@@ -78,7 +74,7 @@ def show_help(ctx: VerbContext) -> int:
         columns = Column(title="page", cells=names), Column(title="what it is for", cells=texts, grows=True)
         _show(render_table(columns, width))
     elif topic in pages:
-        _show(pages[topic], is_markdown=True)
+        _show(pages[topic])
     else:
         options = (f"--{topic}" for verb in VERBS for option in find_options(verb) if option.key == topic)
         listed = ((name, f"{name} {text}".lower()) for name, text in _ROW.findall(pages[LIST]))
@@ -136,8 +132,8 @@ def _search(words: tuple[str, ...], pages: Mapping[str, str]) -> Iterator[str]:
         raise OptionError(text, hint=f"'ompbind help {LIST}' lists the pages")
 
 
-def _show(text: str, *, is_markdown: bool = False) -> None:
-    """Show a text: formatted and in a pager on a terminal, else as it is."""
+def _show(text: str) -> None:
+    """Show a text: in a pager on a terminal, where pages are formatted; elsewhere as it is."""
     screen = read_screen()
     if not (sys.stdout and sys.stdout.isatty()):
         write_stdout(text.rstrip("\n"))
@@ -147,7 +143,7 @@ def _show(text: str, *, is_markdown: bool = False) -> None:
         from rich.markdown import Markdown  # noqa: PLC0415 - door: rich
         from rich.theme import Theme  # noqa: PLC0415 - door: rich
 
-        if is_markdown and screen.is_unicode:
+        if text.startswith("# ") and screen.is_unicode:
             made, theme = StringIO(), Theme({"markdown.code": "bold"})  # by default on black
             console = Console(file=made, width=screen.text_width, force_terminal=screen.styled, theme=theme)
             console.print(Markdown(text, hyperlinks=False, code_theme="ansi_dark"))
@@ -157,12 +153,6 @@ def _show(text: str, *, is_markdown: bool = False) -> None:
     click.echo_via_pager(text)
 
 
-def _complete(text: str) -> list[str]:
-    """Return the words that may follow."""
-    options = (name for verb in VERBS for option in find_options(verb) for name in option.names)
-    return [*dict.fromkeys(options)] if text.startswith("-") else [*VERBS, SEARCH, *read_pages()]
-
-
 VERB = Verb(
     "help",
     show_help,
@@ -170,5 +160,9 @@ VERB = Verb(
     page="pages",
     examples=EXAMPLES,
     words="topic",
-    complete_word=_complete,
+    complete_word=lambda text: (
+        sorted({name for verb in VERBS for option in find_options(verb) for name in option.names})
+        if text.startswith("-")
+        else (*VERBS, SEARCH, *read_pages())
+    ),
 )
