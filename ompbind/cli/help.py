@@ -36,7 +36,7 @@ LIST, SEARCH = "pages", "search"  # docs/README.md is the list of pages
 AROUND = 60  # characters that are shown on each side of a word that is found
 
 _ROW = re.compile(r"^\| .+ \(`ompbind help ([\w-]+)`\) \| (.+) \|$", re.M)  # of the list of pages
-_LINK = re.compile(r"(!?)\[([^]]*)\]\((?!https?:)([^)#]*)[^)]*\)")
+_LINK = re.compile(r"(!?)\[((?:[^]\[]|\[[^]]*\])*)\]\((?!https?:)([^)#]*)[^)]*\)")
 _PART = re.compile(r"\n(?=\n|#|```|\||[*-] |\d+\. )")  # between paragraphs, rows and items of a page
 
 
