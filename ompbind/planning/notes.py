@@ -163,9 +163,6 @@ def _list_crossing(plan: Plan) -> Iterator[str]:
         yield f"on more than one NUMA node: {ranks}{alone if plan.request.ranks == 1 else ''}"
 
 
-_QUOTA_RANKS = "quota-ranks"
-
-
 def _list_quota(plan: Plan) -> Iterator[Note]:
     throttling = find_throttling(plan)
     machine, ranks = plan.machine, len(plan.placements) + plan.request.outside_ranks
@@ -179,7 +176,7 @@ def _list_quota(plan: Plan) -> Iterator[Note]:
     ]
     limited = CpuSet(threads for by_quota, threads in fewer if by_quota)
     cpus = sum(len(placement.cpus) for placement in plan.placements) * ranks / len(plan.placements)
-    if fewer and cpus > quota and not any(note.code == _QUOTA_RANKS for note in throttling):
+    if fewer and cpus > quota and not any(note.code == "quota-ranks" for note in throttling):
         requests = [part.request for part in plan.parts]
         takes_cores = all(each.needs_strategy and STRATEGIES[each.strategy].takes_cores for each in requests)
         remedy = render_fewer_cpus(machine, quota / ranks) if takes_cores else "a smaller mask"
@@ -189,7 +186,7 @@ def _list_quota(plan: Plan) -> Iterator[Note]:
         yield Note(code="quota", text=text, warning=bool(limited))
     if ranks == 1 > quota:  # not in `find_throttling`: bench compares what one rank can do
         text = f"the CPU quota of the cgroup is {quota:g}, which is too little for 1 rank"
-        yield Note(code=_QUOTA_RANKS, text=f"{text}: it will be throttled (raise the quota)", warning=True)
+        yield Note(code="quota-ranks", text=f"{text}: it will be throttled (raise the quota)", warning=True)
     yield from throttling
 
 
@@ -232,7 +229,7 @@ def find_throttling(plan: Plan) -> list[Note]:
     if ranks > max(quota, 1):
         text = f"{is_quota}, which is too little for {count(ranks, 'rank')}: they will be throttled"
         text += " (start fewer ranks, or raise the quota)"
-        notes.append(Note(code=_QUOTA_RANKS, text=text, warning=True))
+        notes.append(Note(code="quota-ranks", text=text, warning=True))
     if threads > max(quota, ranks):
         text = f"{is_quota}: {threads} threads will be throttled (lower --threads)"
         notes.append(Note(code="quota", text=text, warning=True))

@@ -20,9 +20,9 @@ from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
 from ompbind.registry.registry import RunInfo
 from ompbind.report import text as text_
-from ompbind.report.picture import KEYS, LINES, render_machine_svg, render_picture, render_svg
+from ompbind.report.picture import render_machine_svg, render_picture, render_svg
 from ompbind.report.plan import render_commands, render_plan
-from ompbind.report.text import Column, Screen, render_error
+from ompbind.report.text import Screen, render_error
 from tests.machines import Shape, make_machine
 from tests.planning.test_promises import shapes
 
@@ -38,7 +38,6 @@ def parts(picture):
     return re.sub("\033[^m]*m", "", picture).split("\n\n")
 
 
-DUAL = make_machine(Shape(packages=2, cores=4, smt=2))
 KINDS = tuple(
     CoreKind(name=name, cpus=CpuSet(range(first, first + 4)), strength=strength, source="type")
     for name, first, strength in (("performance", 0, 1024), ("efficiency", 4, 600))
@@ -102,34 +101,6 @@ def test_every_core_is_shown_once_with_its_rank(made, width):
     assert max(map(len, plain.split("\n"))) <= width
 
 
-def test_large_pictures_count_cores_and_stay_short():
-    made = plan(make_machine(Shape(packages=8, nodes=4, l3s=4, cores=16, smt=2)), ranks=64)
-    _, rows, keys, *_ = parts(render_picture(made, Screen()))
-    assert len(rows.split("\n")) <= LINES
-    check_cores(made, rows)
-    assert "×2" in keys
-
-
-OTHER = LiveRun(run_id="other", pid=1, uid=1, started=1, ranks=(), claimed=CpuSet([0]))
-TWO_CPUS = "|".join("0" if rank % 2 else "1" for rank in range(14))
-
-
-@pytest.mark.parametrize(("made", "keys"), [
-    (plan(HYBRID, ranks=2, mask="0-1|3-4"), ". idle|* excluded by default (isolated)|- not allowed"),
-    (plan(DUAL, ranks=2, strategy="all", smt="all"), "0/1 shared by these ranks"),
-    (plan(DUAL, ranks=2, cores=2, service_cores=1), "0s for service threads of this rank|. idle"),
-    (make_plan(DUAL, Request(sharing=Sharing.AVOID), [OTHER]), "o used by other runs"),
-    (plan(DUAL, ranks=14, mask=TWO_CPUS, sharing=Sharing.SHARE),
-     "1+ shared by this rank and several others|. idle"),
-    (plan(make_machine(Shape(cores=KEYS + 1)), ranks=KEYS + 1),
-     "0 to 16 ranks; --format table lists their CPUs"),
-])  # fmt: skip
-def test_legends_have_all_symbols_and_no_others(made, keys):
-    shown = parts(render_picture(made, Screen(width=200)))[2].split("\n")
-    own = len(made.placements) if len(made.placements) <= KEYS else 0
-    assert [" ".join(line.split()) for line in shown[own:]] == keys.split("|")
-
-
 @pytest.mark.parametrize("text", ["<b>&amp;\"'", "]]>", "\udc80\ufffe\0", "\N{SNOWMAN}", "a" * 300])
 def test_an_svg_file_has_the_whole_text_and_colours_and_needs_no_other_files(text):
     file = render_svg(f"{text}\n\033[48;5;110m0 0\033[0m", text)
@@ -177,14 +148,6 @@ def test_live_runs_and_commands_fit_the_terminal(width):
     assert longest(render_commands(ranks, [], width)) <= width
 
 
-@given(st.lists(st.text("ab, |", max_size=60), min_size=1, max_size=4), st.integers(50, 90))
-def test_columns_fit_any_width_and_no_text_is_lost(cells, width):
-    columns = [Column(title=f"c{i}", cells=[cell], grows=True) for i, cell in enumerate(cells)]
-    text = text_.render_table(columns, width)
-    assert longest(text) <= width
-    assert sorted(re.sub(r"\s", "", text)) == sorted(re.sub(r"\s", "", "".join(cells) + text.split("\n")[0]))
-
-
 @pytest.mark.parametrize("width", WIDTHS)
 def test_messages_and_errors_fit_the_terminal(width):
     lines = text_.render_paragraph("note", "many words " * 40, width).splitlines()
@@ -199,28 +162,3 @@ def test_messages_and_errors_fit_the_terminal(width):
     columns = "".join(char * 2 if char in "漢字" else char for char in text)
     assert longest(columns) <= width
     assert columns[marks.index("^")] == "x"
-
-
-@pytest.mark.parametrize(("text", "wrong", "marks"), [
-    ("\tkey = 1", "key", " ^^^"), ("'漢字'.key = 1", "key", "       ^^^"), ("'漢字' = 1", "'漢字'", "^^^^^^"),
-    ("e\u0301\x1b.key = 1", "key", "   ^^^"), ("key", "", "^"),
-])  # fmt: skip
-def test_errors_are_marked_below_wide_characters(text, wrong, marks):
-    start = text.index(wrong)
-    error = PositionError("wrong", text=text, span=(start, start + len(wrong)))
-    assert render_error(error).splitlines()[2] == f"    {marks}"
-
-
-@pytest.mark.parametrize(("text", "clipped"), [
-    ("12345678", "12345678"), ("123456789", "12345..."), ("漢字漢字", "漢字漢字"), ("漢字漢字漢", "漢字..."),
-])  # fmt: skip
-def test_clipped_texts_have_so_many_columns_at_most(text, clipped):
-    assert text_.clip(text, 8) == clipped
-
-
-@pytest.mark.parametrize(("size", "text"), [
-    (None, "unknown"), (0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (99 << 20, "99.0 MiB"),
-    (100 << 20, "100 MiB"), (5 << 50, "5120 TiB"),
-])  # fmt: skip
-def test_sizes_have_binary_units(size, text):
-    assert text_.render_bytes(size) == text

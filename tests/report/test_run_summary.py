@@ -61,23 +61,6 @@ TRACE_SHOWN = "".join(f"\n    {line}" for line in TRACE)
 ODD_WORDS = ("", " ", "\x1b[31mred\x1b[0m\tend \x1b]0;title\x07", "", "10%\r20%\r", "a\x07b", "\n")
 
 
-def show_words(*lines):
-    return render_failures(outcome(coded(0, 1, last_lines=lines), coded(1, 0)))
-
-
-def test_long_last_words_and_many_ways_to_fail_are_cut():
-    most = run_summary.LAST_LINES
-    shown = show_words(*(f"line {number}" for number in range(30))).splitlines()[1:]
-    assert shown == [f"    line {number}" for number in range(30 - most, 30)]
-    long_ = show_words("word " * 400)
-    assert "".join(long_.split()).count("word") == run_summary.LINE_LIMIT // 5 - 1
-    link = "https://" + "x" * 200
-    assert link in show_words(f"see {link} there")
-    text = render_failures(outcome(*(coded(rank, 1 + rank, last_lines=("why",)) for rank in range(20))))
-    assert text.count("last lines") == most
-    assert text.endswith("\nompbind: ranks 10-19 failed in other ways")
-
-
 TABLE = """\
 rank  pid  status   wall s  user s  sys s  %CPU   memory  waits  forced
    0  200  SIGTERM    4000    0.00   0.00    0%        -      0       0
@@ -100,17 +83,6 @@ def test_a_table_of_what_ranks_used():
         lines, ("rank pid attempts status", "0 100 3 0", "1 101 1 0", "all 4 0"), strict=True
     ):
         assert line.startswith(start)
-
-
-def test_more_cpu_time_than_the_cpus_of_a_rank_have_is_shown():
-    """Its service CPUs count."""
-    service = make_plan(make_machine(Shape(cores=4)), Request(service_cores=2))
-    for user_s, wall_s, share, plan in (
-        (2.0, 1.0, "100%", PLAN), (1.0, 0.0, "-", PLAN), (20.0, 1.0, "1000%", PLAN),
-        (400.0, 1.0, "200x", PLAN), (1.0, 1.0, "25%", service),
-    ):  # fmt: skip
-        finished = outcome(coded(0, 0, usage=Usage(wall_s=wall_s, user_s=user_s)))
-        assert render_usage_table(finished, plan).splitlines()[1].split()[6] == share
 
 
 @pytest.mark.parametrize(("busy", "rate", "delay", "changes", "ranks"), [
