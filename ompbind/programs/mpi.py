@@ -17,8 +17,9 @@ _IMPORT = re.compile(r"(?m)^(?:.*;)?[ \t]*(?:import|from)[ \t]+mpi4py\b")
 def find_job(files: Iterable[str], argv: Sequence[str], env: Mapping[str, str]) -> tuple[str, ...]:
     """Return the words that start a job of the MPI among the files of a command, and the command; or ()."""
     name = next(filter(None, (_LAUNCHERS.get(os.path.basename(file)) for file in files)), "")
-    is_in_job = env.get("SLURM_JOB_ID") and find_file("srun", env)
-    return (unbind("srun" if is_in_job else name, env), shorten(argv)) if name else ()
+    if name and env.get("SLURM_JOB_ID") and not find_file(name, env):
+        name = "srun"  # works only with the PMI of the MPI: its own launcher is the first choice
+    return (unbind(name, env), shorten(argv)) if name else ()
 
 
 def shorten(command: Sequence[str]) -> str:

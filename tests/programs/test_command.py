@@ -170,11 +170,12 @@ def test_a_python_may_load_the_libraries_in_its_packages(tmp_path, python, comma
 
 @pytest.mark.parametrize(("needed", "words", "installed", "start"), rows("""
     libmpi.so.40                 | {app} x        |                              | mpirun --bind-to none
-    libgomp.so.1 libmpi.so.40    | taskset -c 0 {app} | impi/impi_info           | mpirun --bind-to none
+    libgomp.so.1 libmpi.so.40    | taskset -c 0 {app} | impi/taskset         | mpirun --bind-to none
     libmpi.so.12                 | {app}          | mpich/mpiexec.hydra          | mpiexec.hydra --bind-to none
     libmpi.so.12                 | {app}          | impi/mpiexec.hydra impi/impi_info | mpiexec.hydra -genv I_MPI_PIN 0
     libmpich.so.12               | {app}          |                              | mpiexec.hydra --bind-to none
     libmpi.so.40                 | {app}          | slurm/srun                   | srun --cpu-bind=none
+    libmpi.so.40                 | {app}          | slurm/srun slurm/mpirun      | mpirun --bind-to none
     libgomp.so.1                 | {app}          | slurm/srun                   |
                                  | {python} -u imports.py x | impi/mpirun impi/impi_info | mpirun -genv I_MPI_PIN 0
                                  | {python} -m mpi4py second.py |                | mpirun --bind-to none
@@ -195,7 +196,7 @@ def test_programs_of_mpi_are_known_by_their_libraries_and_imports(
     put(tmp_path / "other.py", "# import mpi4py\nimport mpi4pyx\nprint('import mpi4py')\n")
     put(tmp_path / "tool", f"#!{python}\nimport mpi4py\n")
     path = ":".join(str(tmp_path / name) for name in ("impi", "mpich", "slurm"))
-    env = {"PATH": f"{path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7" * ("srun" in installed)}
+    env = {"PATH": f"{path}:{tmp_path}/bin", "SLURM_JOB_ID": "7" * ("srun" in installed)}
     job = read_workload(words.format(app=app, python=python).split(), env).mpi
     assert job[:1] == ((start,) if start else ())
 
