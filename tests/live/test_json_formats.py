@@ -104,7 +104,7 @@ def test_a_live_run_is_shown_as_its_schemas_say(tmp_path):
 
 
 @pytest.mark.parametrize("words", [
-    "-n 2 --share --verify -- sleep 1", "-- missing",
+    "-n 2 --share --verify -- sleep 1", "-m 9999 -- true",
     "--on-failure restart:1 --log-dir logs -- sh -c 'echo no >&2; exit 3'",
     "--timeout 0.2 -- sleep 9", "--share --verify --name a -- true : --name b -- sh -c 'kill -9 $$'",
 ])  # fmt: skip
