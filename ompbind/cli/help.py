@@ -149,7 +149,8 @@ def _show(text: str) -> None:
             console.print(Markdown(text, hyperlinks=False, code_theme="ansi_dark"))
             text = made.getvalue()
     os.environ.setdefault("LESS", "-FRX")  # text that fits on the screen stays there
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # for the pager
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # for the pager, which may exit first
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     click.echo_via_pager(text)
 
 
