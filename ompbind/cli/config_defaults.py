@@ -15,7 +15,7 @@ from ompbind.cli import BINDING, CPUS, DEVICES
 from ompbind.cli.config_files import FileContent, FileKind, FoundFiles
 from ompbind.cli.option import Given, Option, ValueLevel, VerbContext, find_settings
 from ompbind.cli.readers import read_group_name
-from ompbind.cli.suggestions import find_removed, suggest_word
+from ompbind.cli.suggestions import suggest_word
 from ompbind.errors import ConfigurationError, OmpbindError, OptionError, PositionError
 from ompbind.planning.request import Configuration, IgnoredFile, UsedFile
 from ompbind.record import Record
@@ -317,7 +317,7 @@ def _read_settings(
     for name, value in sorted(values.items(), key=lambda item: item[0] not in resets):
         here, option = (*path, name), resets.get(name) or document.keys.get(name)
         if option is None:
-            if removed := _REMOVED.get(name) or find_removed(name):
+            if removed := _REMOVED.get(name):
                 raise document.error(here, "was removed", removed)
             reset, special = RESET * name.startswith(RESET), (COMMAND, AFTER) if path[0] == GROUP else ()
             hint = _suggest(name.removeprefix(reset), (*document.keys, *special), reset)

@@ -375,13 +375,9 @@ def find_unknown_variables(env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     unusual = [name for name in sorted(env) if name.startswith(PREFIX) and env[name] and name not in usual]
     if not unusual:
         return
-    from ompbind.cli.suggestions import find_removed  # noqa: PLC0415 - door: a wrong variable
-
     known = {option.variable for verb in PLANNING for option in find_options(verb)} - {""}
     endings = [name.removeprefix(PREFIX) for name in sorted({*known, *plugins - {""}, DIRECTORY_VARIABLE})]
     for name in unusual:
         if name not in known:
             similar = suggest_name(name.removeprefix(PREFIX), endings)
-            removed = find_removed(name.removeprefix(PREFIX))
-            meant = similar and f"did you mean {PREFIX}{similar}?"
-            yield name, f"its option was removed: {removed}" if removed else meant
+            yield name, similar and f"did you mean {PREFIX}{similar}?"

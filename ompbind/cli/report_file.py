@@ -85,7 +85,8 @@ def prepare_report(name: str, logs: str = "", mark: bytes = b"") -> ReportFile:
             os.makedirs(parent, exist_ok=True)
         directory = OpenDirectory(parent)
         before = _check_entry(directory, parent, last or ".")
-        if before and stat.S_ISREG(before.st_mode) and (before.st_size or before.st_mode & 0o111):
+        is_file = before is not None and stat.S_ISREG(before.st_mode)
+        if before and is_file and mark and (before.st_size or before.st_mode & 0o111):
             with open(os.open(last, _TO_READ, dir_fd=directory.fd), "rb") as file:
                 if mark not in file.read(HEAD_BYTES):
                     raise FileExistsError(errno.EEXIST, "the file exists, and is not an earlier report")

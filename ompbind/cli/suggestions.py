@@ -120,23 +120,6 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
 By default that is the first word of the text. The value of the option replaces {WORD}.
 """
 
-REMOVED_OPTIONS: dict[str, str] = {
-    "--combine": "higher values are added up over ranks; of other metrics, the slowest rank counts",
-    "--fixed-work": "let the program print the time of the whole job, and name it with --metric",
-    "--report-env": "read values of secret variables with 'ompbind plan --format env'; others are shown",
-    "--wrap-ranks": "let the wrapper test its rank: --wrap \"sh -c 'test {rank} = 0 && ...'\"",
-    "--save-preset": "copy the lines that bench prints into ompbind.toml",
-    "--device-order": "list GPUs in another order with CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES",
-    "--nic-variables": "set the variable from OMPBIND_NICS in the command: sh -c '...'",
-    "--duration": "measure servers as groups: --until load --name server -- ... : --name load -- ...",
-    "--load": "name the load generator as a group: --until load --name server -- ... : --name load -- ...",
-    "--service-total": "use --service-cores K, for K cores of each rank",
-    "--plan": "give the mask that 'ompbind plan --format mask' prints",
-    "--compare": "make a plan with each --strategy; --format json has their metrics",
-    "--explain": "read the notes of 'ompbind plan'; --format json has its metrics",
-}
-"""Options that ompbind had, and what to do instead: without a capital letter or a full stop."""
-
 _NO_OPTIONS = ("--file", "--kill", "--end", "--slow", "--kind", "--plain")
 """Options of other tools that ompbind has nothing for, although one of its options has a similar name."""
 
@@ -192,12 +175,6 @@ def find_typed(name: str, args: Sequence[str]) -> tuple[str, str]:
         if word == "--":
             break
     return name, ""
-
-
-def find_removed(name: str) -> str:
-    """Return what to do instead of a removed option, for its name, variable or key; "" for others."""
-    key = name.lower().lstrip("-").replace("_", "-").removeprefix("no-")
-    return REMOVED_OPTIONS.get(f"--{key}", "")
 
 
 def _find_name(word: str, known: Collection[str], others: Mapping[str, str]) -> str:

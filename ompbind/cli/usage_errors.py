@@ -23,8 +23,6 @@ def explain_usage_error(error: click.UsageError, args: Sequence[str] = ()) -> Op
     see_help = f"see '{command} --help'"
     if isinstance(error, click.NoSuchOption):
         name, value = suggestions.find_typed(error.option_name, args)
-        if removed := suggestions.find_removed(name):
-            return OptionError(f"the option {name} was removed", hint=removed)
         hint = _suggest_option(error.ctx, name, value, args)
         explained = OptionError(f"no such option {name!r}", hint=hint)
         if isinstance(error.ctx, VerbContext):

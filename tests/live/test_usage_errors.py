@@ -7,16 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ompbind.cli import LAUNCHING, VERBS
+from ompbind.cli import VERBS
 from ompbind.cli.options import find_options
-from ompbind.cli.suggestions import (
-    OTHER_OPTIONS,
-    REMOVED_OPTIONS,
-    find_option,
-    suggest_option,
-    suggest_verb,
-    suggest_word,
-)
+from ompbind.cli.suggestions import OTHER_OPTIONS, find_option, suggest_option, suggest_verb, suggest_word
 from ompbind.planning.strategies import STRATEGIES
 from tests.cli.command_lines import call
 from tests.live.conftest import one_line
@@ -188,22 +181,3 @@ def test_hints_and_the_page_say_the_same_about_options_of_other_tools():
                 options = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", meant))
                 assert options & set(right[0].split()) or meant.strip("'") in right[0], (name, meant, row)
     assert tried > 15
-
-
-@pytest.mark.parametrize("name", REMOVED_OPTIONS)
-def test_an_option_that_was_removed_has_a_hint(name, tmp_path):
-    """On the command line of any verb, as a variable and as a key of a file."""
-    hint = " ".join(REMOVED_OPTIONS[name].split())
-    key = name.removeprefix("--")
-    for verb in set(VERBS) - {"help"}:  # its words may be options of other verbs
-        assert not [option for option in find_options(verb) if name in (*option.names, option.reset_name)]
-        done = call(verb, name, "--", "true")
-        assert done.returncode == (125 if verb in LAUNCHING else 2)
-        assert one_line(done.stderr).endswith(f"the option {name} was removed hint: {hint}")
-    assert f"the option --no-{key} was removed" in one_line(call("plan", f"--no-{key}").stderr)
-    variable = f"OMPBIND_{key.upper().replace('-', '_')}"
-    warned = one_line(call("plan", **{variable: "1"}).stderr)
-    assert f"warning: {variable} is not a variable of ompbind; its option was removed: {hint}" in warned
-    (tmp_path / "x.toml").write_text(f"[defaults]\n{key} = 1\n")
-    refused = one_line(call("plan", "--config", str(tmp_path / "x.toml")).stderr)
-    assert refused.endswith(f"defaults.{key} was removed hint: {hint}")
