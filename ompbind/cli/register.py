@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from ompbind.cli.console import print_message
-from ompbind.cli.option import VerbContext
+from ompbind.cli.option import LENIENT, VerbContext
 from ompbind.cli.settings import Settings
 from ompbind.commands.environment import RunSpec, find_changed
 from ompbind.errors import MaskError, OmpbindError, OptionError, PlanError
@@ -104,10 +104,11 @@ _MASK = re.compile(r"(?<!python )(?:-m|--mask) (?!MASK|names)('[^']*'|[^\s;?]*[^
 def check_hint(error: Exception, ctx: VerbContext) -> None:
     """Keep only masks that work in the hint of an error about a command line, with its -n and --topology."""
     if isinstance(error, MaskError) or (isinstance(error, OptionError) and _MASK.search(error.hint)):
-        values = ctx.read_again(allow_interspersed_args=True).params
+        settings = {**LENIENT, "allow_interspersed_args": True}
+        again = ctx.command.make_context(ctx.info_name, [*ctx.typed], parent=ctx.parent, **settings)
         with suppress(OmpbindError):
-            machine = limit_to_listed(read_machine(values.get("topology") or LIVE))
-            keep_working_masks(error, machine, Request(ranks=values.get("ranks") or 1))
+            machine = limit_to_listed(read_machine(again.params.get("topology") or LIVE))
+            keep_working_masks(error, machine, Request(ranks=again.params.get("ranks") or 1))
 
 
 class Registered(Record):

@@ -5,7 +5,7 @@
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ import click
 from ompbind.cli import END, PLANNING, PREFIX, SEPARATOR
 from ompbind.cli.checks import Check, check_options
 from ompbind.cli.console import HELP_SHOWN, make_help_option, print_message
-from ompbind.cli.option import Complete, Option, VerbContext, make_completion
+from ompbind.cli.option import LENIENT, Complete, Option, VerbContext, make_completion
 from ompbind.cli.options import find_options, find_unknown_variables
 from ompbind.errors import OmpbindError, OptionError
 
@@ -129,7 +129,7 @@ class Verb(click.Command):
 
             check_hint(error, ctx)
             if self.refuse and not ctx.run:
-                self.refuse(ctx.read_again())
+                self.refuse(self.make_context(ctx.info_name, [*ctx.typed], parent=ctx.parent, **LENIENT))
             raise
 
     def _check(self, ctx: VerbContext) -> list[str]:
@@ -139,7 +139,7 @@ class Verb(click.Command):
         """
         values = ctx.params
         words = values["words"] if "command" in self.words else ()
-        late = words if ctx.typed[-len(words) - 1 :][:1] != (END,) else ()
+        late: Sequence[str] = words if ctx.typed[-len(words) - 1 :][:1] != (END,) else ()
         _check_dashes(late[:1])
         # files, a process that exists, or commands of a file
         needs_none = values.get("show") or values.get("task_prolog") or values.get("group")
@@ -148,7 +148,12 @@ class Verb(click.Command):
             hint = f"write it {where}; see 'ompbind {self.name} --help'"
             raise OptionError("the command to start is missing", hint=hint)
         found, replaced = check_options(ctx, self.checks)
-        warnings = [*ctx.configuration.warnings, *found, *_find_late_options(ctx, late)]
+        warnings = [*ctx.configuration.warnings, *found]
+        for word in () if any(word.endswith("ompbind") for word in late) else late:
+            option = ctx.find_option(word)
+            if isinstance(option, Option) and option.own and word.startswith(option.long_name):
+                text = f"{word} is after the command, so it is an option of {late[0]} (write options of"
+                warnings.append(f"{text} ompbind before the command; -- there hides this warning)")
         if self.name in PLANNING:
             for name, hint in find_unknown_variables(os.environ):
                 warnings.append("; ".join(filter(None, (f"{name} is not a variable of ompbind", hint))))
@@ -237,15 +242,6 @@ def _check_dashes(words: Sequence[str]) -> None:
             name = word.lstrip("".join(_DASHES) + "-")
             hint = f"write {'--' if name[1:] else '-'}{name}"
             raise OptionError(f"{word} begins with a dash ({word[0]}), not with a hyphen (-)", hint=hint)
-
-
-def _find_late_options(ctx: VerbContext, words: Sequence[str]) -> Iterator[str]:
-    """Yield a warning for each option after a command without `--` that is probably meant for ompbind."""
-    for word in () if any(word.endswith("ompbind") for word in words) else words:
-        option = ctx.find_option(word)
-        if isinstance(option, Option) and option.own and word.startswith(option.long_name):
-            text = f"{word} is after the command, so it is an option of {words[0]}"
-            yield f"{text} (write options of ompbind before the command; -- there hides this warning)"
 
 
 def _complete_word(
