@@ -29,12 +29,6 @@ COMMAND, AFTER = "command", "after"
 ENV = "env"
 RESET = "no-"  # before a key, it resets the option
 
-_REMOVED = {
-    "inherits": "write all options of a preset or group below its name, and common ones below [defaults]",
-    "match": "choose the preset with --preset or OMPBIND_PRESET",
-}
-"""Keys that were no options."""
-
 DOTS_LIMIT = 100
 """Dots in a line of a file: the parser needs memory for the square of the parts of a dotted key."""
 
@@ -317,8 +311,6 @@ def _read_settings(
     for name, value in sorted(values.items(), key=lambda item: item[0] not in resets):
         here, option = (*path, name), resets.get(name) or document.keys.get(name)
         if option is None:
-            if removed := _REMOVED.get(name):
-                raise document.error(here, "was removed", removed)
             reset, special = RESET * name.startswith(RESET), (COMMAND, AFTER) if path[0] == GROUP else ()
             hint = _suggest(name.removeprefix(reset), (*document.keys, *special), reset)
             raise document.error(here, "is unknown", hint)

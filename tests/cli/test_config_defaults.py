@@ -78,8 +78,6 @@ def test_a_name_that_means_no_preset_or_two(files, name, facts):
     ("[defaults]\nno-stratgy = true", ":2: defaults.no-stratgy is unknown", "did you mean no-strategy?"),
     ("[default]", ":1: default is unknown", "did you mean defaults?"),
     ("[defaults]\nxyz = 1", ":2: defaults.xyz is unknown", "'ompbind config --no-config' lists the keys"),
-    ("[preset.a]\ninherits = 'x'", "was removed", "write all options of a preset or group below its name"),
-    ("[preset.a]\nmatch = { cpus = 8 }", "was removed", "choose the preset with --preset or OMPBIND_PRESET"),
     ("preset = 1", ":1: preset is not a table", "write [preset.NAME] on a line, and its keys below"),
     ("mask = '0'", ":1: mask is unknown here", "write it below [defaults]"),
     ("[defaults]\nmemory = 'membind'", ":2: defaults.memory: 'membind'", "did you mean 'bind'?"),
