@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from tests.live.conftest import one_line
 from tests.live.runtimes import needs_packages
 
 
@@ -22,15 +23,21 @@ def test_concurrent_runs_have_different_free_ports(start):
     assert len(set(found)) == 4
 
 
-def test_replaced_variables_are_reported(ompbind):
-    env = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
-    args = ["run", "--rendezvous", "--env", "MASTER_ADDR=localhost", "--", "sh", "-c"]
-    done = ompbind(*args, "echo $MASTER_ADDR; [ $MASTER_PORT != 29500 ]", env=env)
-    assert (done.returncode, done.stdout) == (0, "localhost\n")
-    assert done.stderr == "ompbind: --rendezvous replaces inherited variables: MASTER_PORT=29500\n"
-    assert ompbind("run", "-q", *args[1:], "true", env=env).stderr == ""
-    done = ompbind("run", "--", "sh", "-c", "echo $MASTER_ADDR:$MASTER_PORT:$VLLM_DIST_IDENT", env=env)
-    assert (done.stdout, done.stderr) == ("10.0.0.1:29500:\n", "")
+@pytest.mark.parametrize("keep", [(), ("--keep-env",)])
+def test_replaced_variables_are_reported_and_assignments_of_the_user_count(ompbind, keep):
+    replaced = {"MASTER_PORT": "29500", "TORCHELASTIC_USE_AGENT_STORE": "True", "VLLM_DIST_IDENT": "x"}
+    env = {"MASTER_ADDR": "10.0.0.1", **replaced}
+    args = ["run", *keep, "--rendezvous", "--env", "MASTER_ADDR=host{rank}", "--", "sh", "-c"]
+    script = "echo $MASTER_ADDR$TORCHELASTIC_USE_AGENT_STORE; [ $MASTER_PORT$VLLM_DIST_IDENT != 29500x ]"
+    done = ompbind(*args, script, env=env)
+    assert (done.returncode, done.stdout) == (0, "host0\n")
+    listed = " ".join(f"{name}={value}" for name, value in replaced.items())
+    said = f"ompbind: --rendezvous replaces inherited variables: {listed}"
+    assert one_line(done.stderr).replace(",", "").strip() == said
+    for words, more in ((("run", "-q", *args[1:]), {}), (args, {"OMPBIND_RANK": "0"})):
+        assert "replaces" not in ompbind(*words, "true", env={**env, **more}).stderr
+    done = ompbind("run", "--", "sh", "-c", "echo $MASTER_ADDR:$MASTER_PORT", env=env)
+    assert (done.stdout, done.stderr) == ("10.0.0.1:29500\n", "")
 
 
 SUM = """
