@@ -169,7 +169,7 @@ MACHINE = read_machine("synthetic:pack:2 core:4 pu:2")
     ({"sibling": "middle"}, "sibling='middle' is not of type Literal['first', 'last']", ""),
     ({"core_kind": "big"}, "core_kind='big' is not of type", "performance, efficiency, all"),
     ({"nodes": parse_mask("0|1")}, "nodes='0|1' is not one list of NUMA nodes", "in one part"),
-    ({"nodes": parse_mask("0,1")}, "nodes='0,1' is not one list of NUMA nodes", "node:#0"),
+    ({"nodes": parse_mask("0,1")}, "nodes='0,1' is not one list of NUMA nodes", "node:#NUMBER"),
     ({"ranks": 0}, "ranks=0 is too low", "use 1 or more"),
     ({"strategy": "best"}, "unknown strategy 'best'", "balanced, compact"),
     # of an environment
