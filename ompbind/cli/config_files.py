@@ -51,14 +51,6 @@ class FoundFiles(Record):
 NO_FILES = FoundFiles()
 
 
-def _find_user_file(env: Mapping[str, str]) -> str:
-    """Return the path of the user's file, even if there is no such file; "" if there is no home."""
-    base, home = env.get("XDG_CONFIG_HOME", ""), env.get("HOME") or os.path.expanduser("~")
-    if not os.path.isabs(base):
-        base = os.path.join(home, ".config") if os.path.isabs(home) else ""
-    return base and os.path.join(base, "ompbind", FILE_NAME)
-
-
 def read_named_file(path: str, source: str) -> FoundFiles:
     """Read the file that `source` (--config or its variable) names.
 
@@ -79,8 +71,12 @@ def read_found_files(env: Mapping[str, str]) -> FoundFiles:
         working = ""
     read: dict[str, FileContent] = {}
     ignored: list[IgnoredFile] = []
-    project = working and os.path.join(working, FILE_NAME)
-    for kind, path in ((FileKind.USER, _find_user_file(env)), (FileKind.PROJECT, project)):
+    base, home = env.get("XDG_CONFIG_HOME", ""), env.get("HOME") or os.path.expanduser("~")
+    if not os.path.isabs(base):
+        base = os.path.join(home, ".config") if os.path.isabs(home) else ""
+    user, project = base and os.path.join(base, "ompbind"), working
+    for kind, directory in ((FileKind.USER, user), (FileKind.PROJECT, project)):
+        path = directory and os.path.join(directory, FILE_NAME)
         if path and os.path.lexists(path):
             try:
                 content = FileContent(kind=kind, path=path, data=_read_trusted(path))

@@ -43,9 +43,20 @@ def read_ready(ready: str) -> Awaited:
     Raises PositionError and OptionError for a wrong port, URL, pattern or command.
     """
     if ready.startswith(TCP):
-        return _read_port(ready)
-    if ready.startswith(HTTP):
-        return _read_url(ready)
+        digits = ready.removeprefix(TCP)
+        if (port := whole_number(digits)) and port in _PORTS:
+            return port
+        wrong = f"{digits!r} is not a port: write a number from {_PORTS[0]} to {_PORTS[-1]}"
+        hint = "for example tcp:8000, or tcp:{rank+8000} for several ranks"
+        raise PositionError(wrong, text=ready, span=(len(TCP), len(ready)), hint=hint)
+    if ready.startswith(HTTP):  # it may be written once or twice
+        text = ready.removeprefix(HTTP)
+        with suppress(ValueError):
+            url = urlsplit(text if text.startswith(HTTP) else HTTP + text)
+            if url.hostname and url.port != 0:
+                return url
+        hint = "for example http://127.0.0.1:8000/health"
+        raise OptionError(f"{ready!r} is not the URL of an HTTP server", hint=hint)
     if ready.startswith(EXEC):
         return _split(ready.removeprefix(EXEC))
     return compile_pattern(ready.removeprefix(TEXT))
@@ -62,26 +73,6 @@ def compile_pattern(text: str) -> re.Pattern[str]:
         wrong = f"wrong regular expression: {getattr(error, 'msg', 'it is too large')}"
         hint = "the syntax is that of Python's module re; a backslash makes a character literal, as in '\\('"
         raise PositionError(wrong, text=text, span=(at, at + 1), hint=hint) from None
-
-
-def _read_port(ready: str) -> int:
-    digits = ready.removeprefix(TCP)
-    if (port := whole_number(digits)) and port in _PORTS:
-        return port
-    wrong = f"{digits!r} is not a port: write a number from {_PORTS[0]} to {_PORTS[-1]}"
-    hint = "for example tcp:8000, or tcp:{rank+8000} for several ranks"
-    raise PositionError(wrong, text=ready, span=(len(TCP), len(ready)), hint=hint)
-
-
-def _read_url(ready: str) -> SplitResult:
-    """Return the URL of an HTTP server; "http:" may be written once or twice."""
-    text = ready.removeprefix(HTTP)
-    with suppress(ValueError):
-        url = urlsplit(text if text.startswith(HTTP) else HTTP + text)
-        if url.hostname and url.port != 0:
-            return url
-    hint = "for example http://127.0.0.1:8000/health"
-    raise OptionError(f"{ready!r} is not the URL of an HTTP server", hint=hint)
 
 
 def _split(text: str) -> list[str]:

@@ -68,7 +68,11 @@ def place_sized(cores: Cores, ranks: int, requested: RequestedCores | None, *, a
         )
     if size.compute * ranks == available:
         return divide_equally(cores, ranks)
-    cores = _use_nearest_memory(cores, ranks * size.total)
+    # the cores with the nearest memory; cores with remote memory only if the others are too few
+    distances = [cores.distances.get(row, 0) for row in cores.rows]
+    least = max(ranks * size.total, distances.count(min(distances)))
+    nearest = sorted(range(len(distances)), key=distances.__getitem__)[:least]
+    cores = cores.take(tuple(cores.rows[position] for position in sorted(nearest)))
     whole = place_equal(cores, ranks, size.total, apart=apart)
     if not size.others:
         return whole
@@ -77,14 +81,6 @@ def place_sized(cores: Cores, ranks: int, requested: RequestedCores | None, *, a
     ways = [whole, _add_nearest(cores, compute, size.others)]
     best = min(ways, key=lambda shares: measure_shares(cores, shares, size.compute))
     return cores.sort(best)
-
-
-def _use_nearest_memory(cores: Cores, needed: int) -> Cores:
-    """Return the cores with the nearest memory; cores with remote memory only if the others are too few."""
-    distances = [cores.distances.get(row, 0) for row in cores.rows]
-    by_distance = sorted(range(len(distances)), key=distances.__getitem__)
-    usable = max(needed, distances.count(min(distances)))
-    return cores.take(tuple(cores.rows[position] for position in sorted(by_distance[:usable])))
 
 
 def take_cores(share: Cores, requested: RequestedCores) -> Rows:
