@@ -134,9 +134,9 @@ def _search(words: tuple[str, ...], pages: Mapping[str, str]) -> Iterator[str]:
 
 def _show(text: str) -> None:
     """Show a text: in a pager on a terminal, where pages are formatted; elsewhere as it is."""
-    screen = read_screen()
+    screen, shown = read_screen(), text.rstrip("\n").replace("\\|", "|")  # escaped in tables
     if not (sys.stdout and sys.stdout.isatty()):
-        write_stdout(text.rstrip("\n"))
+        write_stdout(shown)
         return
     with suppress(ImportError):  # the zipapp has only a part of rich
         from rich.console import Console  # noqa: PLC0415 - door: rich
@@ -147,11 +147,11 @@ def _show(text: str) -> None:
             made, theme = StringIO(), Theme({"markdown.code": "bold"})  # by default on black
             console = Console(file=made, width=screen.text_width, force_terminal=screen.styled, theme=theme)
             console.print(Markdown(text, hyperlinks=False, code_theme="ansi_dark"))
-            text = made.getvalue()
+            shown = made.getvalue()
     os.environ.setdefault("LESS", "-FRX")  # text that fits on the screen stays there
     signal.signal(signal.SIGINT, signal.default_int_handler)  # for the pager, which may exit first
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    click.echo_via_pager(text)
+    click.echo_via_pager(shown)
 
 
 VERB = Verb(

@@ -96,6 +96,7 @@ TOPICS = rows(r"""
     --format=json          | 0 | ^--format NAME\n.*^--format tree\|table
     search COMP_WORDS cpu  | 2 | no page contains 'comp_words' and 'cpu'
     search numactl CPU     | 0 | ^coming-from: \w.*^  .*numactl
+    formats                | 0 | ^\| `vllm` \| .*VLLM_CPU_OMP_THREADS_BIND='0-3\|4-7'
     search exit Codes      | 0 | ^running: Exit codes\n
     search                 | 2 | no word to search for hint: 'ompbind help pages' lists
     slurm                  | 2 | no command or page is named 'slurm' hint: .* mean 'ompbind help mpi-slurm'
