@@ -28,7 +28,7 @@ from ompbind.report.plan_json import SCHEMA, render_run
 from ompbind.report.text import render_error
 
 _REFUSED_WAIT_S = 1.0  # for the reader of a named pipe; the error is printed after that
-_MARK = f'"{SCHEMA}"'.encode()  # in the beginning of each report
+_MARK = SCHEMA.partition("/")[0].encode() + b"/"  # in the beginning of each report, of any version
 
 
 def open_report(settings: Settings, spec: RunSpec) -> ReportFile:
