@@ -54,10 +54,13 @@ def clean_name(name: str) -> str:
 
 MASKED = "***"
 
-SECRET_WORDS = frozenset({"TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS"})
-"""A name is secret if one of its words, between "_", "-" or ".", is one of these, in any case."""
+SECRET_WORDS = ("TOKEN", "KEY", "APIKEY", "PAT", "SECRET", "CREDENTIALS")
+SECRET_ENDS = ("PASSWORD", "PASSWD")
+"""A name is secret if a word of it, between "_", "-" or ".", is or ends with one of these, in any case."""
 
-_NAME = rf"""(?<![\w.-]) (?=[\w.-]*?(?<![^\W_])(?:{"|".join(SECRET_WORDS)})(?![^\W_])) [\w.-]++"""
+_WORD = rf"(?:(?<![^\W_])(?:{'|'.join(SECRET_WORDS)})|{'|'.join(SECRET_ENDS)})(?![^\W_])"
+_NAME = rf"""(?<![\w.-]) (?=[\w.-]*?{_WORD}) [\w.-]++"""
+_MARKS = (*SECRET_WORDS, *SECRET_ENDS, "//", "BEARER", "AUTHORIZATION")
 _SECRETS = rf"""(?isx)
     ^ (?:[\w-]++=)? {_NAME} = (.+)                              # a whole word, or the text of an option
     | (?<=') {_NAME} = ([^']+) | (?<=") {_NAME} = ([^"]+)       # 'NAME=VALUE' in a text
@@ -77,7 +80,7 @@ def is_secret(name: str) -> bool:
 
 def mask_text(text: str, *, same_length: bool = False) -> str:
     """Return a word of a command, or any text, with "***" for secret values, or as many "*" as they have."""
-    if not any(mark in text.upper() for mark in (*SECRET_WORDS, "//", "BEARER", "AUTHORIZATION")):
+    if not any(mark in text.upper() for mark in _MARKS):
         return text
 
     def mask(found: re.Match[str]) -> str:
@@ -86,6 +89,11 @@ def mask_text(text: str, *, same_length: bool = False) -> str:
         return f"{text[found.start() : start]}{stars}{text[stop : found.end()]}"
 
     return re.sub(_SECRETS, mask, text)
+
+
+def mask_value(name: str, value: str) -> str:
+    """Return the value of a variable with "***" for what is secret, also in lists of NAME=VALUE."""
+    return MASKED if is_secret(name) else mask_text(value)
 
 
 def mask_words(words: Iterable[str]) -> tuple[str, ...]:

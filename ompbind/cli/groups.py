@@ -80,13 +80,17 @@ def parse_groups(command: click.Command, ctx: VerbContext) -> tuple[VerbContext,
 def _check_command(group: VerbContext, run: VerbContext) -> None:
     """Raise OptionError with the corrected line if a command has `:` and an option: -- or --name is missing.
 
-    Commands of launchers have `:` themselves.
+    Without both, it is a warning. Commands of launchers have `:` themselves.
     """
     words, typed = group.params["words"], run.typed
     at = next(iter(_find_starts(run, words)), 0)
-    is_lost = run.params["name"] or (END in words[at:] and not run.sources.is_given("name"))
     has_own = any(find_launcher_name(word) in PROCESS_LAUNCHERS for word in words[:at])
-    if not at or not is_lost or has_own or group.table:
+    if not at or has_own or group.table or not (run.params["name"] or not run.sources.is_given("name")):
+        return
+    text = f"':' and {words[at + 1]} are words of the command {words[0]}, and begin no group"
+    if not run.params["name"] and END not in words[at:]:
+        hint = "groups have --name and --: ompbind help groups; --no-name hides this warning"
+        run.messages += () if run.params.get("quiet") else (f"warning: {text} ({hint})",)
         return
     first, parser = len(typed) - len(run.command_words or words), run.command.make_parser(run)
     fixed = [*typed]
@@ -96,7 +100,6 @@ def _check_command(group: VerbContext, run: VerbContext) -> None:
         if not any(word.partition("=")[0] == "--name" for word in fixed[start:end]):
             fixed[start:start], end = ["--name", f"group{number}"], end + 2
         fixed[end:end] = [END] * (fixed[end - 1] != END)
-    text = f"':' and {words[at + 1]} are words of the command {words[0]}, and begin no group"
     line = shlex.join(["ompbind", str(run.info_name), *fixed])
     raise OptionError(text, hint=f"write, or use --no-name if ':' is for the command: {line}")
 

@@ -5,6 +5,7 @@ found, remove the report of an earlier run. Otherwise this would look like the r
 """
 
 import os
+import signal
 import stat
 import time
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from ompbind.commands.rank_command import mask_secrets
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError, OmpbindError
 from ompbind.execution.outcome import Outcome, was_interrupted
 from ompbind.execution.shutdown import REPEAT_S
-from ompbind.execution.signals import make_request_check
+from ompbind.execution.signals import TERMINATION_SIGNALS, exit_by_signal, find_unignored, make_request_check
 from ompbind.inspection.verdict import NO_RANK, make_unseen
 from ompbind.planning.plan import Plan
 from ompbind.report.plan_json import SCHEMA, render_run
@@ -35,14 +36,24 @@ def open_report(settings: Settings, spec: RunSpec) -> ReportFile:
     """Check before the start that the report of --report can be written.
 
     If other users could take its name, or if the run may be killed while it waits, an unfinished report is
-    written there now. Raises RequestError.
+    written there now; a signal that ends the run before its start replaces that. Raises RequestError.
     """
     file = _prepare(settings)
     can_be_taken = file.directory is not None and file.directory.shared and file.before is None
     if file.directory is None or not (can_be_taken or settings.wait is not None):
         return file
-    error = LaunchError("the run has not finished")
-    write_report(file, _render_failure(mask_secrets(spec), error, error.message, settings))
+    error, masked = LaunchError("the run has not finished"), mask_secrets(spec)
+    write_report(file, _render_failure(masked, Outcome(exits=(), error=error), error.message, settings))
+
+    def report_signal(number: int, _: object) -> None:
+        outcome = Outcome(exits=(), start_interrupted_by=number)
+        with suppress(OmpbindError):
+            _write(_prepare(settings), _render_failure(masked, outcome, NO_RANK, settings), _REFUSED_WAIT_S)
+        exit_by_signal(number)
+        os._exit(128 + number)  # process 1 of a container
+
+    for number in find_unignored((*TERMINATION_SIGNALS, signal.SIGHUP)):  # until the supervisor handles them
+        signal.signal(number, report_signal)
     return _prepare(settings)
 
 
@@ -87,11 +98,11 @@ def _write(
     return ""
 
 
-def _render_failure(spec: RunSpec, error: OmpbindError, unseen: str, settings: Settings) -> str:
+def _render_failure(spec: RunSpec, outcome: Outcome, unseen: str, settings: Settings) -> str:
     """Render the report of a run without results; `unseen` is why no rank was verified."""
-    is_strict = settings.verify == STRICT
-    verified = None if settings.verify is None else make_unseen(unseen, strict=is_strict)
-    return render_run(None, spec, Outcome(exits=(), error=error, verified=verified), time.time())
+    if settings.verify is not None:
+        outcome = outcome.replace(verified=make_unseen(unseen, strict=settings.verify == STRICT))
+    return render_run(None, spec, outcome, time.time())
 
 
 def report_failure(settings: Settings, error: Exception) -> None:
@@ -104,8 +115,8 @@ def report_failure(settings: Settings, error: Exception) -> None:
         return  # this error is shown once the other is corrected
     explained = error if isinstance(error, OmpbindError) else OmpbindError(str(error))
     spec = mask_secrets(RunSpec(argv=settings.words, run_id=run_id, base={}))
-    unseen = f"{NO_RANK}: {explained.message}"
-    _write(file, _render_failure(spec, explained, unseen, settings), _REFUSED_WAIT_S)
+    outcome, unseen = Outcome(exits=(), error=explained), f"{NO_RANK}: {explained.message}"
+    _write(file, _render_failure(spec, outcome, unseen, settings), _REFUSED_WAIT_S)
 
 
 def remove_earlier_report(ctx: VerbContext) -> None:

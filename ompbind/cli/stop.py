@@ -12,13 +12,14 @@ from ompbind.cli.verb import Verb
 from ompbind.commands.rank_variables import SUPERVISOR_NAME
 from ompbind.errors import InspectError
 from ompbind.execution.orphans import has_exited, signal_listed
-from ompbind.inspection.targets import match_runs, read_visible_claims, read_visible_runs
+from ompbind.inspection.targets import make_unnamed, match_runs, read_visible_claims, read_visible_runs
 from ompbind.planning.other_runs import LiveRun
 from ompbind.procfs.parsers import Stat, find_descendants
 from ompbind.procfs.reader import read_processes, read_stat
 from ompbind.registry.claims import CLAIM_SUFFIX, WAITING_SUFFIX, open_claim, read_exit
 from ompbind.registry.registry import read_user
 from ompbind.report.text import render_error
+from ompbind.text import whole_number
 
 EXAMPLES = (("Stop a run", "ompbind stop nightly"), ("The names of live runs", "ompbind ps"))
 
@@ -36,8 +37,8 @@ def stop(ctx: VerbContext) -> int:
     """Stop live runs: send SIGTERM to the supervisor of each, and wait until all processes have exited.
 
     Ranks get SIGTERM, and SIGKILL after the --grace of their run. A run that Ctrl-Z has paused is continued
-    first. A run is named as 'ompbind ps' shows it, or by how its name begins. The exit code is 1 if a run
-    could not be stopped, or has not exited five seconds after three times its --grace.
+    first. A run is named by the name or PID that 'ompbind ps' shows, or by how its name begins. The exit code
+    is 1 if a run could not be stopped, or has not exited five seconds after three times its --grace.
     """
     words: Sequence[str] = ctx.params["words"]
     if not words:
@@ -45,8 +46,10 @@ def stop(ctx: VerbContext) -> int:
     live = read_visible_claims((CLAIM_SUFFIX, WAITING_SUFFIX))
     named, stopping = dict[LiveRun, None](), []
     for word in words:
-        if not (found := match_runs(word, tuple(live))):
-            raise InspectError(f"no live run is named {word!r}", hint=_HINT)
+        stat = read_stat(whole_number(word) or 0)
+        shown = str(stat.parent) if stat and stat.name == SUPERVISOR_NAME else word  # as ompbind ps shows it
+        if not (found := match_runs(shown, tuple(live))):
+            raise make_unnamed(word, live, _HINT)
         named |= dict.fromkeys(found)
     for run in named:
         try:
@@ -128,7 +131,7 @@ def _send(run: LiveRun, path: str) -> tuple[int, Stat, int]:
                 print_message(f"{name} {how}" if is_paused else f"stopping {name}")
                 return claim, process, pid
         time.sleep(_POLL_S)
-    hint = "stop its launcher, as with scancel or Ctrl-C, or the process itself"
+    hint = f"stop its launcher, as with scancel or Ctrl-C, or use 'kill {run.pid}'"
     raise InspectError(f"{name} has no supervisor: 'ompbind exec' has started it", hint=hint)
 
 

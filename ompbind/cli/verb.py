@@ -117,7 +117,8 @@ class Verb(click.Command):
             if ctx.resilient_parsing:
                 return rest
             ctx.messages = tuple(self._check(ctx))
-            if not ctx.run and ({"name", "group"} & ctx.sources.effective.keys() or SEPARATOR in ctx.typed):
+            may_have = {"name", "group"} & ctx.sources.effective.keys() or SEPARATOR in ctx.typed
+            if may_have and not ctx.run and "name" in ctx.params:
                 from ompbind.cli.groups import parse_groups  # noqa: PLC0415 - door: groups
 
                 ctx.groups = parse_groups(self, ctx)

@@ -22,7 +22,7 @@ from ompbind.commands.rank_variables import Variables, apply_variables
 from ompbind.cpuset import CpuSet
 from ompbind.planning.plan import MemoryPolicy, Placement, Plan, find_first_cpu
 from ompbind.record import Record
-from ompbind.text import MASKED, is_secret, mask_text, mask_words
+from ompbind.text import mask_text, mask_value, mask_words
 
 _OF_PLAN = (
     names.OMPBIND_NUM_THREADS, names.OMPBIND_CPUS, names.OMPBIND_RESERVED_CPUS, names.OMPBIND_SERVICE_CPUS,
@@ -167,7 +167,5 @@ def mask_secrets(spec: RunSpec) -> RunSpec:
         argv=mask_words(spec.argv),
         wrap=mask_words(spec.wrap),
         ready=mask_text(spec.ready),
-        added_variables=tuple(
-            (name, MASKED if is_secret(name) else value) for name, value in spec.added_variables
-        ),
+        added_variables=tuple((name, mask_value(name, value)) for name, value in spec.added_variables),
     )

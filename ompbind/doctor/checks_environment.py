@@ -10,13 +10,13 @@ import re
 from collections.abc import Callable, Iterator
 
 from ompbind.doctor.checks_machine import SHARING_COST
-from ompbind.doctor.facts import HostFacts, HostIssue, error, mask_value, note, ok
+from ompbind.doctor.facts import HostFacts, HostIssue, error, note, ok
 from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import Level
 from ompbind.openmp import runtimes
 from ompbind.openmp.runtimes import KMP_AFFINITY, SPIN_SETTINGS
 from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS, split_words
-from ompbind.text import whole_number
+from ompbind.text import mask_value, whole_number
 
 _SPINS = "waiting threads keep their CPUs busy: other threads and ranks on these CPUs run later"
 _OVERRIDES = "it overrides OMP_NUM_THREADS in its library"

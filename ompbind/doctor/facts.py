@@ -12,7 +12,7 @@ from ompbind.machine.model import Machine
 from ompbind.planning.other_runs import LiveRun
 from ompbind.programs.command import Workload
 from ompbind.record import Record
-from ompbind.text import MASKED, Severity, is_secret, mask_text, whole_number
+from ompbind.text import Severity, whole_number
 
 
 class Permission(StrEnum):
@@ -128,8 +128,3 @@ def note(subject: str, found: str, why: str, remedy: str) -> HostIssue:
 def error(subject: str, found: str, why: str, remedy: str) -> HostIssue:
     """Make an issue that must be fixed."""
     return HostIssue(severity=Severity.ERROR, subject=subject, found=found, why=why, remedy=remedy)
-
-
-def mask_value(name: str, value: str) -> str:
-    """Return the value of a variable; secret values are masked, also in lists of NAME=VALUE."""
-    return MASKED if is_secret(name) else mask_text(value)

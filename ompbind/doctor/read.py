@@ -16,7 +16,7 @@ from ompbind.commands.rank_variables import OMPBIND_RUN_ID, find_rank
 from ompbind.cpuset import CpuSet
 from ompbind.doctor.checks_environment import BINDING_PACKAGES
 from ompbind.doctor.checks_programs import POOLS
-from ompbind.doctor.facts import CommandFacts, HostFacts, KernelFacts, Permission, mask_value
+from ompbind.doctor.facts import CommandFacts, HostFacts, KernelFacts, Permission
 from ompbind.errors import LaunchError, MachineError, RequestError
 from ompbind.execution.memory_policy import reset_policy
 from ompbind.inspection.diagnosis import is_relevant
@@ -37,7 +37,7 @@ from ompbind.programs.preload import find_preloads, read_preload_target
 from ompbind.programs.python_packages import find_candidates, find_default_python, find_site_packages
 from ompbind.programs.wrappers import is_python
 from ompbind.registry.registry import find_claims_directory, make_own_run, read_live_runs
-from ompbind.text import clean_name, whole_number
+from ompbind.text import clean_name, mask_value, whole_number
 
 _LOAD_S = 0.5  # seconds in which the load of other processes is measured at least
 _IDLE_SHARE = 0.1  # a CPU is idle if it was busy for at most this part of the time

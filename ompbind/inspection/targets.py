@@ -1,7 +1,7 @@
 """Find and read the processes to inspect: by PID, by run, or all live runs."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 from ompbind.commands.rank_variables import OMPBIND_RUN_ID
@@ -54,7 +54,7 @@ def find_target(words: Sequence[str]) -> Target:
         elif word and any(run.run_id.startswith(word) for run in _read_claims(CLAIM_SUFFIXES)[1].runs):
             unseen.append((f"run {word}", _ELSEWHERE))
         else:
-            raise InspectError(f"no live run is named {word!r}", hint=_LIST_HINT)
+            raise make_unnamed(word, live, _LIST_HINT)
     return Target(pids=tuple(pids), runs=tuple(runs), unseen=tuple(unseen))
 
 
@@ -93,13 +93,20 @@ def _read_claims(suffixes: tuple[str, ...]) -> tuple[str, ClaimList]:
         raise InspectError(f"cannot read {directory}: {error.strerror}", hint=hint) from error
 
 
+def make_unnamed(word: str, live: Iterable[LiveRun], hint: str) -> InspectError:
+    """Return the error for a word that names no live run, with the run if it is the name of a group."""
+    runs = (run.run_id for run in live if f", {word} " in f", {run.groups}")
+    own = (f"it is a group of run {run_id}: name the run (--run-id names a run)" for run_id in runs)
+    return InspectError(f"no live run is named {word!r}", hint=next(own, hint))
+
+
 def match_runs(word: str, live: Sequence[LiveRun]) -> tuple[LiveRun, ...]:
-    """Return the run with this name, or the only run whose name begins with the word; () if there is none.
+    """Return the run with this name or PID, or the only run whose name begins with the word, () for none.
 
     A job of a launcher is several live runs with one name. Raises InspectError if the names of several runs
     begin with the word.
     """
-    exact = tuple(run for run in live if run.run_id == word)
+    exact = tuple(run for run in live if word in (run.run_id, str(run.pid)))
     matching = exact or tuple(run for run in live if word and run.run_id.startswith(word))
     names = dict.fromkeys(run.run_id for run in matching)
     if len(names) > 1:

@@ -308,7 +308,9 @@ def _list_overlaps(plan: Plan) -> Iterator[str]:
     shared = find_shared_cpus(plan.machine, plan.occupied, plan.used | plan.reserved)
     if shared and plan.request.sharing is Sharing.WARN:
         text = f"{render_occupancy(plan.machine, plan.occupied, shared)}: threads will compete for CPUs"
-        yield f"{text} (--avoid uses other CPUs, --share hides this warning)"
+        free = plan.machine.allowed - find_shared_cpus(plan.machine, plan.occupied, plan.machine.allowed)
+        remedy = "--avoid uses other CPUs" if free else "--avoid --wait waits for free CPUs"
+        yield f"{text} ({remedy}, --share hides this warning)"
 
 
 def _list_avoided(plan: Plan) -> Iterator[str]:

@@ -79,7 +79,7 @@ def find_shared_cpus(machine: Machine, runs: Iterable[LiveRun], cpus: CpuSet) ->
     return union(machine.table.whole(run.claimed) for run in runs) & cpus
 
 
-OCCUPIED_HINT = "wait until other runs finish ('ompbind ps' lists them), or share their CPUs with --share"
+OCCUPIED_HINT = "wait for other runs ('run --wait'; 'ompbind ps' lists them), or use their CPUs with --share"
 
 
 def render_occupancy(machine: Machine, runs: Iterable[LiveRun], cpus: CpuSet) -> str:

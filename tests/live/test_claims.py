@@ -58,7 +58,7 @@ def test_cpus_of_other_runs_are_warned_of_refused_or_avoided(ompbind, live, clai
     used = f"CPU {first} is in use by run serve (pid {other.pid})"
     command, failed = ([], 2) if verb == "plan" else (["--", "cat", "/proc/self/status"], 125)
     for args, code, text in (
-        ([], 0, f"{used}: threads will compete for CPUs"),
+        ([], 0, f"{used}: threads will compete for CPUs (--avoid uses"),
         (["--exclusive"], failed, f"not exclusive: {used}"),
         (["--avoid", "-m", str(first)], failed, used),
         (["--share"], 0, ""),
@@ -140,9 +140,9 @@ def test_a_run_with_cores_uses_free_cores_unless_an_option_or_a_launcher_decides
                 | AVOID=1 EXCLUSIVE=1     | OMPBIND_AVOID and OMPBIND_EXCLUSIVE contradict
     --exclusive | SHARE=1                 | not exclusive
     --share     | EXCLUSIVE=1 AVOID=1     |
-    --avoid     | EXCLUSIVE=1 SHARE=1     | no core is free
+    --avoid     | EXCLUSIVE=1 SHARE=1     | hint: wait for other runs ('run --wait'; 'ompbind ps' lists them)
                 | SHARE=1                 |
-                | AVOID=0                 | warning: CPUs
+                | AVOID=0                 | (--avoid --wait waits for free CPUs, --share hides this warning)
 """))  # fmt: skip
 def test_the_command_line_overrides_the_environment(ompbind, live, words, env, message):
     live()

@@ -11,7 +11,8 @@ from tests.live.conftest import wait_until
 
 CANARY = "canary1"
 OPTIONS = (
-    "--env", f"API_TOKEN={CANARY}", "--env-file", "secret.env", "--wrap", f"env SECRET={CANARY} nice",
+    "--env", f"API_TOKEN={CANARY}", "--env", f"DB_URL=http://u:{CANARY}@h/", "--env", f"AUTH=Bearer {CANARY}",
+    "--env", f"PGPASSWORD={CANARY}", "--env-file", "secret.env", "--wrap", f"env SECRET={CANARY} nice",
 )  # fmt: skip
 COMMAND = ("sh", "-c", "exit 3", "--api-key", CANARY, f"--password={CANARY}", f"HF_TOKEN={CANARY}")
 URL = ("--ready", f"http://user:{CANARY}@127.0.0.1:1/")

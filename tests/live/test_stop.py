@@ -50,8 +50,8 @@ def test_a_run_is_stopped_and_its_exit_code_is_shown_as_on_the_page(ompbind, liv
     page = (Path(__file__).parents[2] / "docs/queue.md").read_text()
     shown = page.partition("$ ompbind stop nightly\n")[2].partition("```")[0].replace("143", str(code))
     process = live("nightly", "--grace", "0.2" if code == 137 else "60", script=(script,), ranks=2)
-    other = live("other")
-    done = ompbind("stop", "night")
+    other, pid = live("other"), {7: process.pid, 137: supervisor_of(process)}.get(code)
+    done = ompbind("stop", str(pid or "night"))
     assert (done.returncode, process.wait(5)) == (0, code)
     printed = (done.stderr + done.stdout).replace(str(process.pid), "30960")
     assert re.sub(r"\d\.\d s", "0.1 s", printed) == shown
@@ -83,12 +83,20 @@ def test_a_session_of_bench_is_stopped_at_any_moment(ompbind, start, claims):
 
 def test_what_cannot_be_stopped_is_an_error(ompbind, start, live):
     kept, rank = live("kept"), start("exec", "--run-id", "rank", "--share", "--", "sh", "-c", WAIT, up=1)
-    done = ompbind("stop", "rank")
-    assert done.returncode == 1
-    assert "has no supervisor: 'ompbind exec' has started it" in one_line(done.stderr)
-    for words, text in (((), "no run is given"), (("nothing",), "no live run is named 'nothing'")):
-        done = ompbind("stop", *words)
-        assert (done.returncode, text in done.stderr, "ompbind ps" in done.stderr) == (2, True, True)
+    group = ("--name", "web", "--", "sh", "-c", WAIT, ":", "--name", "load", "--", "sleep", "60")
+    start("run", "-q", "--share", "--run-id", "both", *group, up=1)
+    own = (
+        "has no supervisor: 'ompbind exec' has started it hint: stop its launcher, as with scancel or Ctrl-C"
+    )
+    for verb, word, code, text in (
+        ("stop", "rank", 1, own), ("stop", str(rank.pid), 1, f"{own}, or use 'kill {rank.pid}'"),
+        ("stop", "", 2, "no run is given hint: 'ompbind ps'"),
+        ("stop", "nothing", 2, "no live run is named 'nothing' hint: 'ompbind ps'"),
+        ("stop", "web", 2, "no live run is named 'web' hint: it is a group of run both: name the run"),
+        ("inspect", "load", 2, "no live run is named 'load' hint: it is a group of run both: name the run"),
+    ):  # fmt: skip
+        done = ompbind(verb, *word.split())
+        assert (done.returncode, text in one_line(done.stderr)) == (code, True), done
     assert (rank.poll(), kept.poll()) == (None, None)
 
 
