@@ -141,7 +141,7 @@ class Nodes:
 
     def forget(self):
         """Prepare for the next job: no rank has started or written a file."""
-        for kind in ("started", "report", "signal"):
+        for kind in ("started", "report"):
             for path in self.directory.glob(f"{kind}-*"):
                 path.unlink()
 
@@ -149,9 +149,6 @@ class Nodes:
         """Return what each rank has written into a file of its own, in the order of ranks."""
         found = sorted(self.directory.glob("report-*"), key=lambda path: int(path.name.partition("-")[2]))
         return [json.loads(path.read_text()) for path in found]
-
-    def started(self):
-        return len(list(self.directory.glob("started-*")))
 
     def processes(self):
         """Return the pids of all processes of these nodes except daemons of Slurm."""

@@ -5,7 +5,6 @@ Building the image takes a minute. Its base is made of Debian's packages, so tha
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -24,7 +23,6 @@ pytestmark = pytest.mark.part("image")
 
 SHOW = ("sh", "-c", "echo $RANK $OMPBIND_CPUS $OMP_NUM_THREADS")
 TWO = ("--env", "OMPBIND_RANKS=2")
-BY_VERB = ("--entrypoint", "ompbind")
 
 
 def run_quietly(*command, **options):
@@ -107,14 +105,6 @@ def test_threads_are_limited_to_the_container(run, options, cpus, threads):
     _, out, err = run(options.split(), *SHOW)
     assert out == [f"0 {cpus or f'{both[0]}-{both[1]}'} {threads}"], err
     assert ("the CPU quota of the cgroup is" in err) == (threads == 1 and cpus is None)
-
-
-def test_a_quota_is_shared_by_ranks_and_shown_by_doctor(run):
-    _, out, err = run(("--cpus", "1.5", *TWO), *SHOW)
-    assert (out, "which is too little for 2 ranks" in err) == (own_cpus(), True)
-    text = one_line(" ".join(run(("--cpus", "1.5", *BY_VERB), "doctor")[1]))
-    assert "the cgroup limits CPU time to 1.5 of 2 allowed CPUs" in text
-    assert re.search("container +podman", text), text
 
 
 @pytest.mark.parametrize(("command", "code", "message"), [

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.live.conftest import OMPBIND, required, two_cpus, wait_until
+from tests.live.conftest import OMPBIND, two_cpus, wait_until
 from tests.nodes import EACH, LAUNCHERS, NAMES, Nodes, can_make_namespaces
 from tests.slurm import start_slurm
 
@@ -88,20 +88,6 @@ def test_ranks_have_the_plan_of_their_node(nodes, launch, name):
     run_ids = [report["env"]["OMPBIND_RUN_ID"] for report in reports]
     assert all(run_id.startswith(launcher.run_id) for run_id in run_ids)
     assert len(set(run_ids)) == (launcher.nodes if name == "mpich" else 1)
-
-
-def test_a_run_in_a_job_of_several_nodes_uses_this_one(nodes, request):
-    """One run on each node is fine, and so is a run on a node that the user has chosen."""
-    env = {**nodes.environment(), "SLURM_CONF": request.getfixturevalue("slurm")}
-
-    def launch(*words):
-        command = [required("salloc"), "--quiet", "-N", "2", *words, OMPBIND, "run", "--", "true"]
-        return subprocess.run(command, env=env, capture_output=True, timeout=60)
-
-    assert b"Slurm job has 2 nodes (SLURM_JOB_NUM_NODES)" in b" ".join(launch().stderr.split())
-    for words in ("srun -N 2 --ntasks-per-node=1", "srun -N 1 -n 1"):
-        done = launch(*words.split())
-        assert (done.returncode, done.stderr) == (0, b"")
 
 
 @pytest.mark.parametrize("name", LAUNCHERS)

@@ -47,14 +47,6 @@ def check_reports(lines):
     return {report["OMPBIND_RUN_ID"].partition("-")[0] for report in reports}
 
 
-@pytest.mark.parametrize("binding", ["none", "cores"])
-def test_tasks_of_a_step_get_cpus_of_their_own(slurm, binding):
-    words = ["srun", "-n", "2", f"--cpu-bind={binding}", OMPBIND, "exec", "--", sys.executable, "-c", REPORT]
-    done = run(words, slurm)
-    assert check_reports(done.stdout.splitlines()) == {"slurm"}
-    assert done.stderr.count("already bound by") == (binding == "cores")
-
-
 def test_the_script_of_a_batch_job_is_a_single_rank(slurm, tmp_path):
     command = f"{QUOTED} exec --share -- sh -c 'echo rank $RANK of $WORLD_SIZE on $OMPBIND_CPUS'"
     code, out = run_job(tmp_path, command, slurm)
