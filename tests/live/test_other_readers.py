@@ -9,8 +9,6 @@ from ompbind.machine.model import Level
 from ompbind.machine.read import read_machine
 from ompbind.machine.read.hwloc_xml import parse_xml
 from ompbind.machine.read.synthetic import parse_synthetic
-from ompbind.planning.planner import make_plan
-from ompbind.planning.request import Request
 from tests.live.conftest import required
 from tests.machines import Shape, write_tree
 
@@ -18,15 +16,6 @@ SHAPES = [
     Shape(packages=2, nodes=2, l3s=2, cores=2, smt=2, numbering="round-robin"),
     Shape(packages=1, l3s=2, cores=3), Shape(packages=4, cores=2, smt=4, numbering="adjacent"),
 ]  # fmt: skip
-REQUESTS = [
-    *(Request(ranks=ranks, smt=smt) for ranks in (1, 2, 3) for smt in ("auto", "all")),
-    *(Request(ranks="auto", strategy=strategy) for strategy in ("nodes", "packages", "l3")),
-    Request(ranks=4, strategy="spread"),
-]
-
-
-def plans(machine):
-    return [str(make_plan(machine, request)) for request in REQUESTS]
 
 
 def extents(machine, level):
@@ -57,7 +46,6 @@ def test_lstopo_and_lscpu_of_the_same_files_give_the_same_machine(tmp_path, shap
     for level in (Level.PACKAGE, Level.NODE, Level.L3, Level.CORE):
         assert extents(from_xml, level) == extents(machine, level)
     assert [node.memory_bytes for node in from_xml.nodes] == [node.memory_bytes for node in machine.nodes]
-    assert plans(from_xml) == plans(machine)
     for directory in (tree / "sys/devices/system/cpu").glob("cpu*/topology"):  # names of old kernels
         (directory / "core_cpus").rename(directory / "thread_siblings")
         (directory / "package_cpus").rename(directory / "core_siblings")
@@ -87,12 +75,3 @@ def test_descriptions_give_the_machine_of_hwloc(text):
     assert facts(parse_synthetic(text, "ours")) == facts(theirs)
     written = run(lstopo, "-i", text, "--of", "synthetic", "-").decode().splitlines()[-1]
     assert facts(parse_synthetic(written, "ours")) == facts(theirs)
-
-
-def test_this_machine_has_the_cores_of_lscpu():
-    rows = run(required("lscpu"), "--parse=CPU,CORE,SOCKET,NODE").decode().splitlines()
-    cores = {}
-    for row in (row.split(",") for row in rows if not row.startswith("#")):
-        cores.setdefault((row[2], row[1]), set()).add(int(row[0]))
-    expected = set(map(frozenset, cores.values()))
-    assert {frozenset(core.cpus) for core in read_machine().at(Level.CORE)} == expected
