@@ -11,7 +11,6 @@ import time
 import pytest
 
 from ompbind.cli.completion import SHELLS, make_script
-from ompbind.cli.options import find_options
 from tests.cli.command_lines import call
 from tests.live.conftest import OMPBIND, clean_environment, one_line, skip_without, start_in_terminal
 from tests.tables import rows
@@ -164,15 +163,6 @@ def complete(shell, line):
 def test_values_of_running_options_are_completed(words, found):
     line = f"ompbind run {words}{'' if ' ' in words else ' '}"
     assert complete("bash", line) == found.split()
-
-
-@pytest.mark.parametrize("verb", ["run", "plan", "bench", "topo"])
-def test_options_have_their_help_with_words_and_names_filled_in(verb):
-    lines = complete("zsh", f"ompbind {verb} --")
-    helps = dict(zip(lines[1::3], lines[2::3], strict=True))
-    for option in find_options(verb):
-        assert helps[option.long_name] == option.render_help()
-    assert "{words}" not in "".join(helps.values())
 
 
 def test_the_script_of_a_known_shell_is_printed():

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 
 import pytest
 
@@ -126,14 +125,6 @@ def test_ranks_of_a_job_that_read_different_files_are_warned(call, home, start, 
     warned = ompbind(*end, env=rank1, cwd=home / "two").stderr
     assert f"(pid {live.pid}) have read other configuration files" in one_line(warned)
     assert "configuration" not in ompbind(*end, env=rank1, cwd=home / "one").stderr
-
-
-def test_config_fits_the_terminal(show, home):
-    text = f'[preset.serve]\nranks = 2\n[preset.serve.env]\nLONG = "{"word " * 30}"\n'
-    write(home / "ompbind.toml", text)
-    text = show("config", "--preset", "serve").stdout
-    assert max(len(line) for line in text.splitlines() if str(home) not in line) <= 80
-    assert re.search(r"^ranks +2 +project file:2:", text, re.M)
 
 
 def test_presets_are_completed(show, home):
