@@ -176,17 +176,6 @@ def test_what_proc_hides_is_not_seen(ompbind, public_ompbind):
     assert record["unseen"] == [{"target": f"process {os.getpid()}", **reason}]
 
 
-@pytest.mark.long
-def test_busy_processes_are_judged_together(start, ompbind):
-    """Each alone has no more threads than CPUs."""
-    number = len(os.sched_getaffinity(0)) * 2
-    code = "import os; os.write(1, b'up\\n')\nwhile True: pass"
-    pids = [str(start("-c", code, program=sys.executable, up=1).pid) for _ in range(number)]
-    done = ompbind("inspect", *pids, timeout=60)
-    assert f"warning: {number} processes: on average" in one_line(done), done.stdout
-    assert done.returncode == 0
-
-
 @pytest.mark.parametrize(("mode", "service", "masks"), [
     ("rank", False, "both both"), ("thread", False, "both second"), ("exact", False, "first second"),
     ("rank", True, "both first"), ("none", True, "both both"),
