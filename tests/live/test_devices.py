@@ -7,12 +7,11 @@ import sys
 
 import pytest
 
-from ompbind import make_environment, make_plan, read_machine
+from ompbind import read_machine
 from ompbind.cli.topo import render_json
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.read.linux_devices import find_denial
 from ompbind.planning.devices.visible import find_visible_devices
-from ompbind.planning.request import Request
 from tests.cli.command_lines import call
 from tests.live.conftest import one_line
 from tests.live.other_user import call_as_nobody
@@ -61,13 +60,6 @@ def test_a_rank_finds_the_network_interface_of_this_machine(ompbind, verb):
     assert set(found["OMPBIND_RANK_DEVICES"].split(",")) <= {nic.name for nic in nics}
     known = {name for nic in nics for name in (*nic.names, nic.address)}
     assert set(found["OMPBIND_NICS"].split(",")) <= known
-
-
-def test_python_gives_children_the_gpus_that_their_environment_leaves():
-    machine = read_machine().replace(devices=make_nvidia_gpus(2))
-    made = make_plan(machine, Request(ranks=1, devices=(DeviceKind.GPU,), devices_per_rank=1))
-    env = make_environment(made, 0, {**os.environ, "CUDA_VISIBLE_DEVICES": "1,0"})
-    assert env["CUDA_VISIBLE_DEVICES"] == UUIDS[0]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs device files, which takes root")

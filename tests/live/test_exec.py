@@ -111,20 +111,6 @@ def test_a_command_that_cannot_start_leaves_no_claim(ompbind, claims):
 
 
 @pytest.mark.parametrize("verb", ["run", "exec"])
-def test_a_rank_has_the_cores_and_service_cores_that_it_requests(ompbind, verb):
-    first, second = two_cpus()
-    show = ["sh", "-c", 'echo "$OMPBIND_CPUS,$OMPBIND_SERVICE_CPUS,$OMP_NUM_THREADS"; taskset -cp $$']
-    required("taskset")
-    alone = ompbind(verb, "-m", f"{first},{second}", "-c", "1", "--", *show).stdout.split()
-    assert (alone[0], alone[-1]) == (f"{first},,1", str(first))
-    served = ompbind(verb, "-m", f"{second},{first}", "--service-cores", "1", "--", *show).stdout.split()
-    assert served[0] in (f"{first},{second},1", f"{second},{first},1")
-    assert served[-1] in (f"{first},{second}", f"{first}-{second}")
-    done = ompbind(verb, "-m", str(first), "-c", "1", "--service-cores", "1", "--", *show)
-    assert (done.returncode, "needs 2 cores, but 1 is usable" in one_line(done.stderr)) == (125, True)
-
-
-@pytest.mark.parametrize("verb", ["run", "exec"])
 def test_inside_a_rank_of_ompbind_it_keeps_the_cpus_of_the_rank(ompbind, verb):
     done = ompbind("run", "-n", "2", "--", "ompbind", verb, "--", *SHOW)
     reports = [json.loads(line) for line in done.stdout.splitlines()]

@@ -29,7 +29,7 @@ SHELL = {
         "-n 2 --timeout 0.3 --grace 0.2", "trap 'kill -STOP $$' TERM; while :; do kill -STOP $$; done", 124),
     "stops its group": ("-n 2 --timeout 0.3 --grace 5", "sleep 300 & kill -STOP 0", 124),
     "a daemon with a cleaned environment": ("-n 2", "env -i setsid sh -c 'sleep 300; :' $0 & exit 4", 4),
-    "a stopped daemon": ("", "setsid sh -c 'kill -STOP $$' & exit 0", 0),
+    "a stopped daemon": ("--timeout 30d", "setsid sh -c 'kill -STOP $$' & exit 0", 0),
     "closes its files and leaves a daemon": ("-n 2", "exec <&- >&- 2>&-; setsid sleep 300 & exit 0", 0),
     "fails during the start of the others": (
         "-n 100 --share", "[ $RANK = 3 ] && exit 5; sleep 300",

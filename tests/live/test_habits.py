@@ -9,15 +9,6 @@ from tests.cli.command_lines import call
 from tests.live.conftest import one_line
 
 
-@pytest.mark.parametrize(("verb", "command", "hint"), [
-    ("run", "cd /tmp", "cd is a command of shells; use --chdir DIR"),
-    ("exec", "-n 2 true", "write options of ompbind before --, and the command after it"),
-])  # fmt: skip
-def test_a_command_that_cannot_start_has_a_hint(ompbind, verb, command, hint):
-    done = ompbind(verb, "--", *command.split())
-    assert (done.returncode, f"hint: {hint}" in one_line(done.stderr)) == (127, True), done.stderr
-
-
 @pytest.mark.parametrize(("line", "late"), [
     ("run echo up --verify", "--verify"), ("exec echo --smt=2 -q", "--smt=2"), ("run -q echo --verify", ""),
     ("run -- echo --verify", ""), ("run echo x -n 4 --timeout 5 --no-verify", ""), ("run echo –n 2", ""),

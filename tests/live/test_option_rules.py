@@ -222,6 +222,9 @@ MESSAGES = rows("""
     --dry-run RUNTIME_DIR=/no/such         | this plan does not avoid the CPUs of other runs: cannot read live
     --log-dir=                             | --log-dir: the name of a directory is missing
     --output files                         | --output files needs --log-dir DIR
+    --log-dir {id}                         | unknown placeholder {id} {id} ^^^^
+    --report r{rank}.json                  | r{rank}.json ^^^^^^
+    --wrap nice{rnk}                       | nice{rnk} ^^^^^ hint: did you mean {rank}?
     --output inherit --log-dir logs        | --log-dir logs has no effect with --output inherit
     --output tag,inherit                   | inherit cannot be combined with other modes
     --output tag,lines                     | 'lines' is not inherit, tag or files

@@ -18,17 +18,6 @@ def lines(done):
     return sorted(done.stdout.splitlines())
 
 
-@pytest.mark.parametrize(("option", "value", "text", "marks"), [
-    ("--env", "PORT={foo}", "PORT={foo}", "     ^^^^^"), ("--env", "P={rank-1}", "P={rank-1}", "  ^^^^^^^^"),
-    ("--chdir", "work/{rank:02}", "work/{rank:02}", "     ^^^^^^^^^"),
-    ("--wrap", "perf stat -o {rnk}", "{rnk}", "^^^^^"), ("--log-dir", "{id}", "{id}", "^^^^"),
-    ("--report", "r{rank}.json", "r{rank}.json", " ^^^^^^"),
-])  # fmt: skip
-def test_wrong_placeholders_start_nothing(option, value, text, marks):
-    done = call(*TWO, option, value, "--", "true")
-    assert (done.returncode, f"    {text}\n    {marks}\n" in done.stderr) == (125, True)
-
-
 def test_files_of_variables_come_before_env(ompbind, tmp_path):
     (tmp_path / "{rank}").write_text('# ports\nA={rank+1}\nB="b"\n\nHERE\nMISSING\nC=file\n')
     (tmp_path / "second").write_text("A={rank+2}\n")

@@ -3,7 +3,6 @@
 import json
 import os
 import select
-import shlex
 import signal
 import subprocess
 import sys
@@ -13,52 +12,17 @@ from pathlib import Path
 import pytest
 
 from ompbind.registry.registry import read_live_runs
-from tests.live.conftest import (
-    allowed_list,
-    children_of,
-    ranks_of,
-    state_of,
-    supervisor_of,
-    two_cpus,
-    wait_until,
-)
-
-SHOW = "import os; os.write(1, f'{os.environ[\"RANK\"]} {sorted(os.sched_getaffinity(0))}\\n'.encode())"
+from tests.live.conftest import allowed_list, children_of, ranks_of, state_of, supervisor_of, wait_until
 
 
-def test_an_inherited_affinity_mask_is_respected(ompbind):
-    first, second = two_cpus()
-    before = ("taskset", "-c", str(second))
-    done = ompbind("run", "--", sys.executable, "-c", SHOW, before=before)
-    assert done.stdout == f"0 [{second}]\n"
-    done = ompbind("run", "-m", str(first), "--", "true", before=before)
-    assert (done.returncode, f"CPU {first} is not allowed" in done.stderr) == (125, True)
-
-
-@pytest.mark.parametrize(("args", "code", "message"), [
-    ("-n 2 -- sh -c '[ $RANK = 0 ] || kill -11 $$; sleep 30'", 139, "SIGSEGV"),
-    ("-- /etc/passwd", 126, "cannot execute /etc/passwd"), ("-- /", 126, "it is a directory"),
-    ("--timeout 30d -- sh -c 'exit 4'", 4, ""),
-])  # fmt: skip
-def test_exit_codes(ompbind, args, code, message):
-    if "-n 2" in args:
-        two_cpus()
-    done = ompbind("run", *shlex.split(args))
-    assert done.returncode == code, done.stderr
-    assert message in " ".join(done.stderr.split())
-    assert "Traceback" not in done.stderr
-
-
-def test_variables_are_set_filled_and_cleared(ompbind):
+def test_variables_are_set_and_cleared(ompbind):
     code = "import os, json; print(json.dumps(dict(os.environ)))"
     inherited = {"GOMP_CPU_AFFINITY": "0-99", "OMP_NUM_THREADS": "64", "OMPBIND_RANKS": "1"}
     done = ompbind(
-        "run", "-t", "3", "--env", "PORT={rank+8000}", "--env", "WHERE={cpus}/{size}", "--run-id", "my run",
-        "--", sys.executable, "-c", code, env=inherited,
+        "run", "-t", "3", "--run-id", "my run", "--", sys.executable, "-c", code, env=inherited,
     )  # fmt: skip
     env = json.loads(done.stdout)
-    assert (env["PORT"], env["OMP_NUM_THREADS"], env["OMPBIND_WORKER_NAME"]) == ("8000", "3", "my run-rank-0")
-    assert env["WHERE"].endswith("/1")
+    assert (env["OMP_NUM_THREADS"], env["OMPBIND_WORKER_NAME"]) == ("3", "my run-rank-0")
     assert not {"GOMP_CPU_AFFINITY", "OMPBIND_RANKS"} & env.keys()
     messages = " ".join(done.stderr.split())
     assert "cleared GOMP_CPU_AFFINITY=0-99; replaced OMP_NUM_THREADS=64 (now 3)" in messages
