@@ -8,24 +8,13 @@ import itertools
 
 import pytest
 
+from tests.live import runtimes
 from tests.live.conftest import one_line, two_cpus
-from tests.live.runtimes import (
-    BINDS,
-    RUNTIMES,
-    UNBOUND,
-    build_program,
-    check_output,
-    opposites,
-    pairs,
-    places_of,
-    predict_output,
-    read_cases,
-)
 
 
 def rows():
     """Yield runtimes, modes and numbers of ranks; rows that prove nothing new are marked as long."""
-    for name, bind, ranks in itertools.product(RUNTIMES, BINDS, (1, 2)):
+    for name, bind, ranks in itertools.product(runtimes.RUNTIMES, runtimes.BINDS, (1, 2)):
         alone = bind in ("rank", "exact") or name in ("libomp 14", "libomp 19")
         is_corner = name == "libgomp" or (alone if ranks == 1 else bind == "exact" and "16" not in name)
         marks = [pytest.mark.part("torch")] * ("torch" in name) + [pytest.mark.long] * (not is_corner)
@@ -43,20 +32,20 @@ def test_threads_and_children_have_the_cpus_of_their_rank(ompbind, programs, nam
     cpus = two_cpus()
     of_ranks = [cpus] if ranks == 1 else [[cpu] for cpu in cpus]
     fewer = ("libomp 19", "libgomp of torch")
-    cases = pairs([other for other in opposites(name) if ranks == 1 or other in fewer])
+    cases = runtimes.pairs([other for other in runtimes.opposites(name) if ranks == 1 or other in fewer])
     mask = "|".join(",".join(map(str, own)) for own in of_ranks)
-    command = (str(build_program(name, programs)), *(pair.argument() for pair in cases))
+    command = (str(runtimes.build_program(name, programs)), *(pair.argument() for pair in cases))
     done = ompbind("run", "-n", str(ranks), "-m", mask, "--bind", bind, "--", *command)
     assert done.returncode == 0, done.stderr
-    output = read_cases(done.stdout)
+    output = runtimes.read_cases(done.stdout)
     for (rank, own), pair in itertools.product(enumerate(of_ranks), cases):
         kinds, whole = dict(output[rank][pair.argument()]), frozenset(own)
         assert not [kind for kind in kinds if not all(seen <= whole for seen in kinds[kind].values())]
         assert kinds.pop("end"), "the program exited too early"
         tasks = kinds.pop("task").values()
-        places = [] if (bind, name) in UNBOUND else places_of(bind, [(cpu,) for cpu in own])
-        check_output(kinds, predict_output(name, pair, own, places, reset=bind == "exact"))
+        places = [] if (bind, name) in runtimes.UNBOUND else runtimes.places_of(bind, [(cpu,) for cpu in own])
+        runtimes.check_output(kinds, runtimes.predict_output(name, pair, own, places, reset=bind == "exact"))
         assert bind not in ("rank", "none") or set(tasks) == {whole}
-    crashes = RUNTIMES[name].crashes_forks and bind not in ("rank", "none")
+    crashes = runtimes.RUNTIMES[name].crashes_forks and bind not in ("rank", "none")
     assert ("will crash in libomp of LLVM 1" in one_line(done.stderr)) == crashes
     assert not crashes or ranks > 1 or any("fork died" in kinds for kinds in output[0].values())

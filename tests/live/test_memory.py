@@ -8,13 +8,7 @@ from pathlib import Path
 import pytest
 
 import ompbind as package
-from ompbind.execution.memory_policy import (
-    read_policy,
-    read_policy_support,
-    restore_policy,
-    temporary_policy,
-    try_policy,
-)
+from ompbind.execution import memory_policy
 from ompbind.planning.plan import MemoryPolicy
 from ompbind.planning.request import MemoryMode
 from ompbind.procfs.parsers import parse_numa_maps
@@ -93,9 +87,12 @@ def test_ompbind_itself_keeps_its_policy(start, own):
     ((NODE + 1,), f"memory of NUMA node {NODE + 1} is not available"),
 ])  # fmt: skip
 def test_a_policy_that_cannot_be_set_is_a_warning(nodes, message):
-    before, policy = read_policy(), MemoryPolicy(mode=MemoryMode.BIND, nodes=nodes, main_node=nodes[0])
-    found, why = try_policy(policy)
-    assert (found, message in why, read_policy()) == (None, True, before)
+    before, policy = (
+        memory_policy.read_policy(),
+        MemoryPolicy(mode=MemoryMode.BIND, nodes=nodes, main_node=nodes[0]),
+    )
+    found, why = memory_policy.try_policy(policy)
+    assert (found, message in why, memory_policy.read_policy()) == (None, True, before)
     warning = pytest.warns(RuntimeWarning, match=f"--memory bind will not be set for rank 0.*{message}")
     with warning as caught, package.placed(make_plan(*nodes), 0):
         assert spawned_policy() == "default"
@@ -111,21 +108,21 @@ def spawned_policy():
 @SINGLE
 @pytest.mark.parametrize("mode", [MemoryMode.BIND, MemoryMode.PREFERRED, MemoryMode.INTERLEAVE])
 def test_workers_of_python_programs_have_the_policy_and_the_previous_one_is_restored(mode):
-    first = read_policy()
+    first = memory_policy.read_policy()
     outer = MemoryPolicy(mode=mode, nodes=(NODE,), main_node=NODE)
-    with temporary_policy(outer):
-        before = read_policy()
+    with memory_policy.temporary_policy(outer):
+        before = memory_policy.read_policy()
         assert before.mode == outer.kernel_mode
         with package.placed(make_plan(strict=True), 0):
             assert spawned_policy() == f"bind:{NODE}"
-        assert read_policy() == before
+        assert memory_policy.read_policy() == before
         with pytest.raises(ZeroDivisionError), package.placed(make_plan(), 0):
             raise ZeroDivisionError
-        assert read_policy() == before
-    assert (read_policy(), spawned_policy()) == (first, "default")
-    restore_policy(None)
-    assert read_policy().mode == 0
-    assert not read_policy_support(package.read_machine(), mode).prefers_one_node
+        assert memory_policy.read_policy() == before
+    assert (memory_policy.read_policy(), spawned_policy()) == (first, "default")
+    memory_policy.restore_policy(None)
+    assert memory_policy.read_policy().mode == 0
+    assert not memory_policy.read_policy_support(package.read_machine(), mode).prefers_one_node
 
 
 @SINGLE
@@ -134,7 +131,7 @@ def test_another_thread_cannot_restore_the_policy():
     thread = threading.Thread(target=inside.__enter__)
     thread.start()
     thread.join()
-    before = read_policy()
+    before = memory_policy.read_policy()
     with pytest.warns(RuntimeWarning, match="set by another thread, which keeps it"):
         inside.__exit__(None, None, None)
-    assert read_policy() == before
+    assert memory_policy.read_policy() == before

@@ -12,20 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ompbind import (
-    Bind,
-    LaunchError,
-    MemoryMode,
-    Request,
-    RequestError,
-    bind_process,
-    make_environment,
-    make_plan,
-    parse_mask,
-    placed,
-    read_machine,
-    unbind,
-)
+import ompbind
+from ompbind import Bind, Request, bind_process, make_environment, make_plan, placed, read_machine, unbind
 from ompbind.execution import memory_policy
 from ompbind.machine.read.linux import make_counted_machine
 from tests.live.conftest import allowed_list, clean_environment, run_program, two_cpus, wait_until
@@ -67,7 +55,8 @@ def cpus():
 
 @pytest.fixture
 def plan(cpus):
-    return make_plan(read_machine(), Request(ranks=2, mask=parse_mask("{}|{}".format(*cpus)), threads=3))
+    mask = ompbind.parse_mask("{}|{}".format(*cpus))
+    return make_plan(read_machine(), Request(ranks=2, mask=mask, threads=3))
 
 
 @pytest.fixture(autouse=True)
@@ -140,13 +129,14 @@ def test_everything_is_restored_if_the_body_fails_or_nothing_can_be_bound_or_set
         raise GeneratorExit
     assert state() == before
     wrong = plan.replace(placements=(plan.placements[0].replace(cpus=(0, 8191)),))
-    with pytest.raises(LaunchError, match="8191") as failure, placed(wrong, 0):
+    with pytest.raises(ompbind.LaunchError, match="8191") as failure, placed(wrong, 0):
         raise AssertionError("the body ran")
     assert "changed since they were read" in failure.value.hint
-    with pytest.raises(LaunchError, match="8191"):
+    with pytest.raises(ompbind.LaunchError, match="8191"):
         bind_process(wrong, 0)
     assert state() == before
-    for wrong, error in (({"A=B": "1"}, ValueError), ({"A": 1}, RequestError), ({"A": "\0"}, ValueError)):
+    errors = (({"A=B": "1"}, ValueError), ({"A": 1}, ompbind.RequestError), ({"A": "\0"}, ValueError))
+    for wrong, error in errors:
         with pytest.raises(error), placed(plan, 0, extra={"FIRST": "1", **wrong}):
             raise AssertionError("the body ran")
         assert state() == before
@@ -187,7 +177,7 @@ def test_threads_take_turns_and_bind_only_themselves(plan, cpus):
 def test_a_thread_cannot_enter_twice_and_another_may_exit(plan, cpus):
     stack = ExitStack()
     stack.enter_context(placed(plan, 0))
-    with pytest.raises(LaunchError, match="cannot be nested"), placed(plan, 1):
+    with pytest.raises(ompbind.LaunchError, match="cannot be nested"), placed(plan, 1):
         raise AssertionError("the body ran")
     assert (os.sched_getaffinity(0), os.environ["RANK"]) == ({cpus[0]}, "0")
     closing = threading.Thread(target=stack.close)
@@ -212,9 +202,9 @@ def test_without_binding_only_the_variables_are_set():
 def test_unknown_ranks_and_recorded_machines_are_refused(plan):
     recorded = make_plan(read_machine("synthetic:core:2 pu:1"), Request(ranks=2))
     for given, rank, said in ((plan, 2, "no rank 2"), (plan, -1, "no rank -1"), (recorded, 0, "synthetic:")):
-        with pytest.raises(RequestError, match=said), placed(given, rank):
+        with pytest.raises(ompbind.RequestError, match=said), placed(given, rank):
             raise AssertionError("the body ran")
-        with pytest.raises(RequestError, match=said):
+        with pytest.raises(ompbind.RequestError, match=said):
             bind_process(given, rank)
 
 
@@ -315,12 +305,12 @@ def test_bind_process_binds_all_threads_and_unbind_restores_them(plan, cpus, sta
     inherited = start_thread()
     elsewhere = start_thread(lambda: os.sched_setaffinity(0, {cpus[1]}))
     assert read_masks()[str(inherited)] == str(cpus[0])
-    with pytest.raises(LaunchError, match="already") as failure:
+    with pytest.raises(ompbind.LaunchError, match="already") as failure:
         bind_process(plan, 1)
     assert failure.value.hint == "call unbind() first"
     with placed(plan, 1):
         assert os.sched_getaffinity(0) == {cpus[1]}
-        with pytest.raises(LaunchError, match="inside 'with placed"):
+        with pytest.raises(ompbind.LaunchError, match="inside 'with placed"):
             unbind()
     assert os.sched_getaffinity(0) == {cpus[0]}
     unbind()
@@ -328,9 +318,9 @@ def test_bind_process_binds_all_threads_and_unbind_restores_them(plan, cpus, sta
     assert masks.pop(str(elsewhere)) == masks[str(narrow)] == str(cpus[1])
     assert masks.pop(str(inherited)) == masks[str(os.getpid())]
     assert {**state(), "threads": masks} == before
-    with pytest.raises(LaunchError, match="not bound by bind_process"):
+    with pytest.raises(ompbind.LaunchError, match="not bound by bind_process"):
         unbind()
-    with placed(plan, 0), pytest.raises(LaunchError, match="inside 'with placed"):
+    with placed(plan, 0), pytest.raises(ompbind.LaunchError, match="inside 'with placed"):
         bind_process(plan, 1)
 
 
@@ -367,7 +357,7 @@ def test_a_child_of_a_bound_process_can_bind_itself(plan, cpus, method):
 
 
 def test_the_memory_policy_is_set_and_restored_in_the_calling_thread():
-    plan = make_plan(read_machine(), Request(memory=MemoryMode.BIND))
+    plan = make_plan(read_machine(), Request(memory=ompbind.MemoryMode.BIND))
     if plan.placements[0].memory is None or memory_policy.try_policy(plan.placements[0].memory)[1]:
         pytest.skip("needs a kernel and a container that allow memory policies")
     before = memory_policy.read_policy()

@@ -8,16 +8,8 @@ import sys
 
 import pytest
 
+from tests.live import runtimes
 from tests.live.conftest import OMPBIND
-from tests.live.runtimes import (
-    Pair,
-    build_program,
-    check_output,
-    is_installed,
-    places_of,
-    predict_output,
-    read_cases,
-)
 from tests.vm.conftest import run_in_machine
 
 ALL, ONE = "-n 2 --smt all", "-n 2"
@@ -43,11 +35,11 @@ for command in json.loads(sys.argv[1]):
 @pytest.mark.part("vm")
 def test_threads_of_ranks_with_several_cores_run_on_their_places(tmp_path):
     runs = [
-        (options, bind, name, Pair(*("after", "libgomp") * (name == "libomp 19")))
+        (options, bind, name, runtimes.Pair(*("after", "libgomp") * (name == "libomp 19")))
         for options, bind, name in RUNS
-        if is_installed(name)
+        if runtimes.is_installed(name)
     ]
-    programs = {name: str(build_program(name, tmp_path)) for _, _, name, _ in runs}
+    programs = {name: str(runtimes.build_program(name, tmp_path)) for _, _, name, _ in runs}
     commands = [
         [OMPBIND, "run", *options.split(), "--bind", bind, "--", programs[name], pair.argument()]
         for options, bind, name, pair in runs
@@ -75,12 +67,12 @@ def test_each_isolated_cpu_has_one_thread(tmp_path):
 def check_run(options, bind, name, pair, code, output, errors):
     """All threads have CPUs of the rank, threads of a region their places; without places, all CPUs."""
     assert code == 0, (options, bind, name, errors)
-    printed = read_cases(output)
+    printed = runtimes.read_cases(output)
     assert set(printed) == {0, 1}
     for rank, cores in enumerate(CORES[options]):
         masks = printed[rank][pair.argument()]
         cpus = frozenset(cpu for core in cores for cpu in core)
         assert all(mask <= cpus for threads in masks.values() for mask in threads.values())
         kinds = {kind: threads for kind, threads in masks.items() if kind not in ("task", "end")}
-        expected = predict_output(name, pair, cpus, places_of(bind, cores), bind == "exact")
-        check_output(kinds, expected)
+        expected = runtimes.predict_output(name, pair, cpus, runtimes.places_of(bind, cores), bind == "exact")
+        runtimes.check_output(kinds, expected)
