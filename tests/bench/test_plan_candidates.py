@@ -14,7 +14,7 @@ from ompbind.bench.verb import VERB, make_measuring_settings, make_rules, render
 from ompbind.cli.settings import make_planning_settings, make_request, make_run_spec
 from ompbind.commands.rank_command import make_commands, make_spec_before_plan
 from ompbind.cpuset import CpuSet
-from ompbind.errors import OmpbindError, PositionError, RequestError
+from ompbind.errors import OmpbindError, RequestError
 from ompbind.machine.model import CoreKind
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind
@@ -278,13 +278,6 @@ def test_wrong_values_show_their_position_and_options_without_effect_are_refused
     assert error.value.message.startswith(message)
     if marked:
         assert error.value.text[slice(*error.value.span)] == marked[0]
-
-
-def test_a_wrong_value_of_a_variable_names_the_variable(monkeypatch):
-    monkeypatch.setenv("OMPBIND_VARY", "smt=x")
-    with pytest.raises(PositionError) as error:
-        make("")
-    assert error.value.message.startswith("OMPBIND_VARY: smt: 'x' is wrong")
 
 
 def test_a_found_project_file_varies_no_variable(tmp_path):

@@ -120,15 +120,6 @@ def test_the_effects_of_binding_and_of_the_number_of_ranks_have_separate_lines()
     assert joined.endswith("recommended: 8 ranks, smt=2 ompbind run -n 8 --smt=2 -- true")
 
 
-def test_metrics_have_their_names_and_no_unit():
-    session = make_session({"unbound": 1.0, "default": 1.2}, base=50.0, metrics=sessions.TWO_METRICS)
-    runs = [run.replace(values=(*run.values, 12.5)) for run in session.runs]
-    text = render(session.replace(runs=tuple(runs)), width=160)
-    assert re.search(r"candidate +tokens/s +ratio.* latency ", text)
-    assert re.search(r"default +\d\d\.\d\d +1\.\d\d .*unbound .*12\.50", text, re.S)
-    assert re.search(r"above 1 is better.*default, 1\.\d\d times as good as unbound", text, re.S)
-
-
 @pytest.mark.parametrize(("metric", "values", "texts"), [
     (Metric(), [0.0123, 0.4], ["12.30 ms", "400.00 ms"]), (Metric(), [0.4, 1.5], ["0.400 s", "1.500 s"]),
     (Metric(), [100_000.0], ["100000 s"]), (Metric(), [], []),

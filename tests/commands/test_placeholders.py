@@ -72,25 +72,6 @@ def test_placeholders_in_a_command_are_found(text, found):
     assert " ".join(find_unfilled(text)) == found
 
 
-def test_unknown_names_stay_in_a_command():
-    assert fill_word("{rank+8000} {foo+1} {{json}} {{rank}}", FIELDS) == "8010 {foo+1} {{json}} {rank}"
-    assert fill_word("{rank}-{cpus}-{{cpus}}", {"rank": 0}) == "0-{cpus}-{{cpus}}", "no value yet"
-
-
-SIZES = st.integers(0, 10**6)
-
-
-@given(st.sampled_from(placeholders.NUMBERS), SIZES, st.integers(-(10**6), 10**6), SIZES)
-def test_arithmetic_is_that_of_python(name, factor, offset, value):
-    text = f"{{{name}*{factor}{offset:+}}}"
-    fields = {**FIELDS, name: value}
-    if value * factor + offset >= 0:
-        assert fill(text, fields) == str(value * factor + offset)
-    else:
-        with pytest.raises(PositionError):
-            fill(text, fields)
-
-
 OTHERS = ("foo", "{", "{", "}", "}", "$", "*", "+", "-", "2", ":", " ", '"', "\u00e9", "\0")
 PIECES = st.lists(st.sampled_from([*placeholders.NAMES, *OTHERS])).map("".join)
 

@@ -21,18 +21,6 @@ def commands(base=None, request=None, machine=DUAL, **spec):
     return [make_command(plan, identity, made) for identity in make_local_identities(plan)]
 
 
-def test_every_rank_gets_its_numbers_and_its_own_environment_and_the_base_stays():
-    base = {"GOMP_CPU_AFFINITY": "0", "PATH": "/bin", "OMPBIND_MASK": "0"}
-    first, second = commands(base, removed_variables=("OMPBIND_MASK",))
-    assert base == {"GOMP_CPU_AFFINITY": "0", "PATH": "/bin", "OMPBIND_MASK": "0"}
-    assert not {"GOMP_CPU_AFFINITY", "OMPBIND_MASK"} & {*first.env}
-    assert (first.argv, str(first.cpus), str(second.cpus)) == (("app", "-x"), "0-2", "4-6")
-    expected = """
-        RANK=1 LOCAL_RANK=1 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 OMPBIND_RUN_ID=r1 OMPBIND_RANK=1 PATH=/bin
-        OMPBIND_CPUS=4-6 OMPBIND_RESERVED_CPUS=7,15 OMPBIND_WORKER_NAME=r1-rank-1 OMPBIND_ATTEMPT=1"""
-    assert {*expected.split()} <= {f"{name}={value}" for name, value in second.env.items()}
-
-
 def test_a_further_attempt_differs_in_one_variable():
     first = commands()[0]
     third = make_attempt(first, 3)
@@ -89,14 +77,6 @@ def test_before_the_plan_all_is_filled_that_does_not_depend_on_it():
     known = rank_command.make_spec_before_plan(spec, rank=5, local_rank=1)
     assert (known.argv, known.wrap, known.chdir) == (("a-5", "{size}{cpus}{threads}"), ("w-1",), "r")
     assert rank_command.make_spec_before_plan(spec).wrap == ("w-0",)
-
-
-def test_the_order_of_cpus_is_published_and_without_binding_no_affinity_mask_is_set():
-    request, added = Request(mask=parse_mask("3,1"), threads=1), (("RANK", "{cpus} {threads*2+8}"),)
-    (command,) = commands(request=request, added_variables=added)
-    assert (command.env["OMPBIND_CPUS"], command.env["RANK"]) == ("3,1", "3,1 10"), "the user's value counts"
-    (command,) = commands(machine=DUAL.replace(bindable=False), request=Request())
-    assert (command.cpus, command.env["OMP_PROC_BIND"], "OMP_PLACES" in command.env) == (None, "false", False)
 
 
 def test_variables_of_an_outer_run_are_not_reported_as_changed():

@@ -7,12 +7,7 @@ import pytest
 from ompbind.commands.environment import RunSpec, make_local_identities
 from ompbind.commands.rank_command import make_command
 from ompbind.compat.frameworks import FRAMEWORKS, FrameworkInput
-from ompbind.compat.reading import (
-    fill_request,
-    find_hidden_variables,
-    make_foreign_settings,
-    make_rank_variables,
-)
+from ompbind.compat.reading import fill_request, make_foreign_settings
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, PlanError
 from ompbind.machine.model import Level
@@ -207,25 +202,6 @@ def test_a_plan_for_workers_needs_a_list_for_each(ranks):
     assert [note.text for note in made.notes if note.warning] == [text] * (ranks == 2)
     unbound = make_plan(DUAL, wanted({}, "auto", command=command, mask=parse_mask("none")))
     assert not [note for note in unbound.notes if note.warning]
-
-
-ENV = {BIND: "4-7|0-3", RESERVE: "1", NODES: "0", SLICES: "1", SGLANG: "0-3", "HOME": "/"}
-
-
-@pytest.mark.parametrize(("framework", "name", "values", "lost"), [
-    ("vllm", BIND, ["nobind", "nobind"], {RESERVE, NODES, SLICES}), ("sglang", SGLANG, ["4-7", "0-3"], set()),
-])  # fmt: skip
-def test_ranks_get_values_that_keep_their_cpus(framework, name, values, lost):
-    made = make_plan(DUAL, Request(ranks=2, mask=parse_mask("4-7|0-3")))
-    added, hidden = make_rank_variables(framework), find_hidden_variables(framework)
-    spec = RunSpec(
-        argv=("x",), run_id="r", base=ENV, added_variables=added, removed_variables=hidden, keep_env=True
-    )
-    envs = [make_command(made, identity, spec).env for identity in make_local_identities(made)]
-    assert [env[name] for env in envs] == values
-    assert {name for name in ENV if name not in envs[0]} == lost
-    overridden = spec.replace(added_variables=(*added, (name, "mine")))
-    assert make_command(made, make_local_identities(made)[0], overridden).env[name] == "mine"
 
 
 LISTS = {BIND: "4-7|0-3"}

@@ -9,7 +9,6 @@ import pytest
 from ompbind.cli.topo import render_json
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import MachineError
-from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import Level
 from ompbind.machine.read import read_machine
 from ompbind.machine.read.sources import SAMPLE, SAMPLES, complete_source
@@ -65,21 +64,6 @@ def test_samples_are_those_of_the_table():
     assert {file.name.removesuffix(".json") for file in files} == set(NAMES)
     page = (Path(__file__).parents[3] / "docs/machines.md").read_text()
     assert re.findall(r"^\| `sample:(.+)` \| ", page, re.M) == ["NAME", *NAMES]
-
-
-def test_nodes_kinds_and_devices_are_those_of_the_real_machines():
-    machine = read("xeon-max-2p")
-    far = [node for node in machine.nodes if not node.cpus]
-    assert [(node.number, node.nearest) for node in far] == [(8 + number, (number,)) for number in range(8)]
-    assert machine.nodes[1].distances == (12, 10, 12, 12, 21, 21, 21, 21, 14, 13, 14, 14, 23, 23, 23, 23)
-    assert [node.number for node in read("power9-2p").nodes] == [0, 8]
-    kinds = [(kind.name, str(kind.cpus)) for kind in read("core-i9").kinds]
-    assert kinds == [("performance", "0-15"), ("efficiency", "16-31")]
-    assert read_machine("sample:four-gpus").devices == (), "only if asked for"
-    devices = read("dgx-a100").devices
-    assert [device.node for device in devices] == [3, 3, 1, 1, 7, 7, 5, 5] * 2
-    assert {device.kind for device in devices} == {DeviceKind.GPU, DeviceKind.NIC}
-    assert str(devices[0].cpus) == "48-63,176-191"
 
 
 @pytest.mark.parametrize(("source", "message", "hint"), rows("""
