@@ -7,10 +7,12 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib.resources import files
 from io import StringIO
+from itertools import chain
 
 import click
 
@@ -79,7 +81,8 @@ def show_help(ctx: VerbContext) -> int:
         options = (f"--{topic}" for verb in VERBS for option in find_options(verb) if option.key == topic)
         listed = ((name, f"{name} {text}".lower()) for name, text in _ROW.findall(pages[LIST]))
         about = (name for name, text in listed if {*topic.split("-")} <= {*re.split(r"[^\w.]+", text)})
-        meant = next(options, "") or next(about, "") or suggest_name(topic, [*VERBS, *pages, SEARCH])
+        named = (word for word in reversed(words) if word in (*VERBS, *pages))
+        meant = next(chain(options, about, named), "") or suggest_name(topic, [*VERBS, *pages, SEARCH])
         meant = meant or suggestions.suggest_verb(topic, VERBS)
         hint = f"did you mean 'ompbind help {meant}'?" if meant else f"try 'ompbind help {SEARCH} {shown}'"
         raise OptionError(f"no command or page is named {shown!r}", hint=hint)
@@ -107,29 +110,36 @@ def _describe_option(name: str, pages: Mapping[str, str], width: int) -> Iterato
         yield "\n".join((option.render_names(), *shown))
 
 
-def _search(words: tuple[str, ...], pages: Mapping[str, str]) -> Iterator[str]:
-    """Yield the page and heading of each place that contains all words in any case, and the text there."""
-    wanted, before = " ".join(words).lower().split(), ""
+def _search(words: tuple[str, ...], pages: Mapping[str, str]) -> list[str]:
+    """Return the places of pages with words that begin so, in any case, or else with parts of words."""
+    wanted = " ".join(words).lower().split()
+    for start in (r"(?<!\w)", ""):
+        if found := [*_find_places([start + re.escape(word) for word in wanted], pages)]:
+            return found
+    text = f"no page contains {' and '.join(map(repr, wanted))}" if wanted else "no word to search for"
+    raise OptionError(text, hint=f"'ompbind help {LIST}' lists the pages")
+
+
+def _find_places(wanted: Sequence[str], pages: Mapping[str, str]) -> Iterator[str]:
+    """Yield the page and heading of each place that matches all expressions, and the text there."""
+    before, any_case = "", partial(re.search, flags=re.IGNORECASE)
     for page, text in pages.items():
         heading, is_code = "", False
         for part in _PART.split(text):
             line = " ".join(part.split()).strip("| ")
             is_code ^= line.startswith("```")
             heading = line.lstrip("# ") if line.startswith("#") and not is_code else heading
-            if not wanted or not all(word in line.lower() for word in wanted):
+            if not wanted or not all(any_case(word, line) for word in wanted):
                 continue
             if (place := f"{page}: {heading}") != before:
                 yield place
-            before, at = place, line.lower().find(" ".join(wanted))
-            at = at if at >= 0 else line.lower().index(wanted[0])
+            first = any_case(r"\s".join(wanted), line) or any_case(wanted[0], line)
+            before, at = place, first.start() if first else 0
             left, right = line.rfind(" ", 0, max(0, at - AROUND)) + 1, line.find(" ", at + AROUND)
             if not line.startswith("#"):
                 yield f"  {'... ' if left else ''}" + (
                     f"{line[left:right]} ..." if right > 0 else line[left:]
                 )
-    if not before:
-        text = f"no page contains {' and '.join(map(repr, wanted))}" if wanted else "no word to search for"
-        raise OptionError(text, hint=f"'ompbind help {LIST}' lists the pages")
 
 
 def _show(text: str) -> None:

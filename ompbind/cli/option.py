@@ -304,8 +304,9 @@ class Option(click.Option):
         assert isinstance(ctx, VerbContext)
         verb, options, typed = ctx.command.name or "", ctx.sources.options.values(), f"{self.names[0]}{value}"
         known = [name for option in options for name in option.names]
-        if meant := suggestions.find_option(*suggestions.find_typed(typed, ctx.typed), known):
-            return suggestions.make_hint(meant)
+        for name in (suggestions.find_typed(typed, ctx.typed), (f"{self.long_name}={value}", "")):
+            if meant := suggestions.find_option(*name, known):
+                return suggestions.make_hint(meant)
         if value.startswith("=") and typed in ctx.typed:
             return f"write {self.names[0]} {value[1:]}"
         if word := suggestions.suggest_word(value, self.words):

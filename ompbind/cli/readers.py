@@ -74,7 +74,8 @@ def read_seconds(text: str) -> float:
             number += character
     if number or not text:
         hint = "write seconds, or for example 90s, 1h30m or 1.5h"
-        raise OptionError(f"{_quote(text)} is not a time: {hint}")
+        meant = f"write {text}{units[0]}" if units and _is_decimal(number) else ""
+        raise OptionError(f"{_quote(text)} is not a time: {hint}", hint=meant)
     return seconds
 
 

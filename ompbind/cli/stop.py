@@ -49,7 +49,7 @@ def stop(ctx: VerbContext) -> int:
         stat = read_stat(whole_number(word) or 0)
         shown = str(stat.parent) if stat and stat.name == SUPERVISOR_NAME else word  # as ompbind ps shows it
         if not (found := match_runs(shown, tuple(live))):
-            raise make_unnamed(word, live, _HINT)
+            raise make_unnamed(word, live, f"no run was stopped; {_HINT}")
         named |= dict.fromkeys(found)
     for run in named:
         try:

@@ -11,10 +11,11 @@ from collections.abc import Collection, Mapping, Sequence
 from ompbind.text import suggest_name
 
 _VERBS = {
-    "run": "start launch spawn mpirun mpiexec torchrun", "exec": "become srun bind",
+    "run": "start launch spawn mpirun mpiexec torchrun up", "run --log-dir DIR": "logs",
+    "run --on-failure restart": "restart", "exec": "become srun bind",
     "plan": "show explain preview dry-run", "bench": "benchmark compare tune measure time hyperfine",
     "topo": "topology lstopo lscpu machine hardware", "ps": "ls list runs status top",
-    "inspect": "threads verify affinity attach", "stop": "kill terminate cancel abort",
+    "inspect": "threads verify affinity attach", "stop": "kill terminate cancel abort down",
     "rebind": "repair repin taskset move", "doctor": "check diagnose lint",
     "config": "options settings configuration", "completion": "complete completions", "--version": "version",
 }  # fmt: skip
@@ -32,7 +33,7 @@ _WORDS = {
     "stop": "abort kill exit fail", "continue": "ignore keep-going", "restart": "always retry",
     "tag": "label prefix", "table": "text plain human", "gpu": "cuda nvidia rocm amd xpu",
     "nic": "network infiniband ib rdma hca", "gomp": "gnu gcc libgomp", "llvm": "clang libomp omp",
-    "intel": "iomp libiomp5 icx", "docker": "compose docker-compose podman", "env": "k8s kubernetes",
+    "intel": "iomp libiomp5 icx", "docker": "podman",
 }  # fmt: skip
 """Words that options accept, and words of other tools for them."""
 
@@ -40,8 +41,9 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
     # how many ranks
     ("-np --np --n --num --count --ntasks --nprocs --nproc --procs --proc --num-processes --num_processes"
      " --nproc-per-node --nproc_per_node --ntasks-per-node --tasks-per-node -npernode --npernode -ppn --ppn"
-     " --replicas --num-replicas --instances --copies --scale --jobs -j --num-ranks --nranks",
+     " --replicas --num-replicas --instances --copies --jobs -j --num-ranks --nranks --parallel",
      "-n {N}", ""),
+    ("--scale", "-n N", ""),
     ("--workers --num-workers --num_workers --processes --nworkers",
      "-n {N}, or --processes-per-rank {N} if the command starts them itself", ""),
     ("--tp --tp-size --tensor-parallel-size --dp --dp-size --pp --pp-size --data-parallel-size"
@@ -75,11 +77,13 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
     # the environment of ranks
     ("-x --export -genv --genv -e --setenv", "--env {NAME=VALUE}", ""),
     ("--port -p", "--env PORT={{rank+8000}}, or with --fill the option of the server after --", "--fill"),
-    ("-wdir --wdir -wd --workdir --working-dir --working-directory --cwd -D -w", "--chdir {DIR}", ""),
+    ("-wdir --wdir -wd --workdir --working-dir --working-directory --cwd -D", "--chdir {DIR}", ""),
+    ("-w", "--chdir DIR, or -n N for a number of workers", ""),
     ("--standalone --master-addr --master_addr --master-port --master_port --rdzv-endpoint --rdzv_endpoint"
      " --rdzv-backend --rdzv_backend", "--rendezvous", ""),
     ("-J --job-name --rdzv-id --rdzv_id", "--run-id {NAME}", ""),
     ("--config-file --config_file --conf", "--config {FILE}", ""),
+    ("-f --file", "--config {FILE} --group all", "--group"),
     ("--profile", "--preset {NAME}", ""),
     # output
     ("--hostfile --machinefile --hosts --nodelist --nodes --nnodes --node-rank --node_rank",
@@ -92,7 +96,13 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("--test-only --simulate --do-not-launch", "--dry-run", ""),
     ("--json", "--export json", "--export"),
     ("--json", "--format json", "--format"),
+    ("--json --format", "--report FILE for the results, or 'ompbind plan --format json'", "--report"),
     ("--json", "'ompbind plan --format json'", "--dry-run"),
+    ("--output=json", "--report FILE", ""),
+    ("--format=compose --format=docker-compose --format=k8s --format=kubernetes",
+     "'ompbind help containers', which shows a manifest", "--format"),
+    ("-a --all -q --quiet", "no option: ps lists all runs, also with --format json", "ps"),
+    ("-a --all", "the name of each run: 'ompbind ps' lists them", "stop"),
     ("--joblog", "--report {FILE}", ""),
     ("-V", "--version", ""),
     ("--hardware -H", "'ompbind topo'", "--memory"),
@@ -101,7 +111,7 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("--time --time-limit", "--timeout TIME, as 90, 5m or 1h30m", ""),
     ("--no-kill --keep-going", "--on-failure continue", ""),
     ("--kill-after --stop-timeout --stop-grace-period", "--grace {TIME}", ""),
-    ("--kill-on-bad-exit -K --halt", "--on-failure stop", ""),
+    ("--kill-on-bad-exit -K --halt --fail-fast", "--on-failure stop", ""),
     ("--max-restarts --max_restarts --restart --restarts --retries", "--on-failure restart:N", ""),
     ("--detach -d --background --daemon", "'ompbind run ... &', which the shell runs in the background",
      "--verify"),  # of `run` alone
@@ -120,7 +130,7 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
 By default that is the first word of the text. The value of the option replaces {WORD}.
 """
 
-_NO_OPTIONS = ("--file", "--kill", "--end", "--slow", "--kind", "--plain")
+_NO_OPTIONS = ("--kill", "--end", "--slow", "--kind", "--plain")
 """Options of other tools that ompbind has nothing for, although one of its options has a similar name."""
 
 
@@ -154,10 +164,14 @@ def find_option(name: str, value: str, known: Collection[str]) -> str:
 
     Many tools accept long options with a single dash too.
     """
+
+    def fill(part: re.Match[str]) -> str:
+        return shlex.quote(value) if value and ("=" in value or "=" not in part[1]) else part[1]
+
     names = {name, f"-{name}"} if len(name) > len("-x") else {name}
     for others, text, needed in OTHER_OPTIONS:
         if names.intersection(others.split()) and (needed or text.split(" ")[0]) in known:
-            filled = re.sub(r"(?<!{){([\w=]+)}", lambda part: shlex.quote(value) if value else part[1], text)
+            filled = re.sub(r"(?<!{){([\w=]+)}", fill, text)
             return filled.replace("{{", "{").replace("}}", "}")
     return ""
 
@@ -178,5 +192,5 @@ def find_typed(name: str, args: Sequence[str]) -> tuple[str, str]:
 
 
 def _find_name(word: str, known: Collection[str], others: Mapping[str, str]) -> str:
-    named = (name for name, words in others.items() if name in known and word in words.split())
+    named = (name for name, words in others.items() if name.split()[0] in known and word in words.split())
     return next(named, "") or suggest_name(word, known)

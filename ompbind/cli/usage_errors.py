@@ -49,6 +49,7 @@ def _suggest_option(ctx: click.Context | None, name: str, value: str, args: Sequ
         return f"write options after the verb: 'ompbind {typed} {name}'"
     params = ctx.command.params if ctx and ctx.parent else []
     known = ["--help", "--version", *(known for param in params for known in param.opts)]
+    known += args[:1] if params else []  # the verb
     if name.startswith("--no"):
         known += [param.reset_name for param in params if isinstance(param, Option)]
     meant = suggestions.suggest_option(name, value, known)

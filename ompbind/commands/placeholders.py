@@ -178,6 +178,7 @@ def parse_assignment(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (equals and _is_name(name)) or "\0" in value:
         hint = f"write a name of {_NAME_RULE}, as in PORT={{rank+8000}}"
+        hint = "omit it: ranks inherit all variables" if _is_name(text) else hint
         raise OptionError(f"{text!r} is not NAME=VALUE", hint=hint)
     check(text)
     return name, value

@@ -98,6 +98,8 @@ TOPICS = rows(r"""
     search numactl CPU     | 0 | ^coming-from: \w.*^  .*numactl
     formats                | 0 | ^\| `vllm` \| .*VLLM_CPU_OMP_THREADS_BIND='0-3\|4-7'
     search exit Codes      | 0 | ^running: Exit codes\n
+    search ci              | 0 | ^benchmarking: CI:
+    run groups             | 2 | did you mean 'ompbind help groups'
     search                 | 2 | no word to search for hint: 'ompbind help pages' lists
     slurm                  | 2 | no command or page is named 'slurm' hint: .* mean 'ompbind help mpi-slurm'
     tutoral                | 2 | did you mean 'ompbind help tutorial'

@@ -60,7 +60,12 @@ from tests.tables import rows
     run –n 2 -- true                    | –n begins with a dash (–), not with a hyphen (-) hint: write -n
     run -v —ranks=2 -- true | —ranks=2 begins with a dash (—), not with a hyphen (-) hint: write --ranks=2
     ps –format json | –format begins with a dash (–), not with a hyphen (-) hint: write --format
-    plan --format compose               | --format: 'compose' is not table, picture, svg, json, mask, env, sh,
+    plan --format compose | --format: 'compose' is not table, picture, svg, json, mask, env, sh, taskset,
+    run --output json x | --output: 'json' is not inherit, tag or files hint: did you mean --report FILE?
+    run --grace 1h30 x | --grace: '1h30' is not a time: write seconds, or for example 90s, 1h30m or 1.5h hint:
+    run --env FOO x | --env: 'FOO' is not NAME=VALUE hint: omit it: ranks inherit all variables
+    stop --all | no such option '--all' hint: write the name of each run: 'ompbind ps' lists them
+    ps -q | no such option '-q' hint: write no option: ps lists all runs
     bench --warmup 3 x | no such option '--warmup' hint: write no option: the first run of each
     bench --runs 3 x                    | no such option '--runs' hint: did you mean --max-rounds 3?
     run --physcpubind 0 x               | no such option '--physcpubind' hint: did you mean -m 0?
@@ -107,6 +112,7 @@ OPTIONS = [name for option in find_options("run") for name in option.names]
 VERBS_MEANT = {
     "benchmark": "bench", "runn": "run", "mpirun": "run", "Plan": "plan", "lstopo": "topo",
     "inspct": "inspect", "rnu": "run", "kill": "stop", "rm": "", "wait": "", "push": "", "python": "", "": "",
+    "logs": "run --log-dir DIR", "restart": "run --on-failure restart",
 }  # fmt: skip
 STRATEGIES_MEANT = {
     "node": "nodes", "sockets": "packages", "Package": "packages", "l3cache": "l3", "scatter": "spread",
@@ -117,7 +123,9 @@ OPTIONS_MEANT = {
     ("--workers", "8"): "-n 8, or --processes-per-rank 8 if the command starts them itself",
     ("--cpus", "4"): "-c C for C cores per rank, or -m MASK", ("--cpu-list", "0|1"): "-m '0|1'",
     ("--cpunodebind", "1"): "-m node:1", ("--node", ""): "-m node:0", ("-x", "A=b c"): "--env 'A=b c'",
-    ("-x", ""): "--env NAME=VALUE", ("--gpus-per-task", "2"): "--devices gpu --devices-per-rank 2",
+    ("-x", ""): "--env NAME=VALUE", ("-e", "FOO"): "--env NAME=VALUE", ("--scale", "web=2"): "-n N",
+    ("-f", "a.toml"): "--config a.toml --group all", ("--fail-fast", ""): "--on-failure stop",
+    ("--gpus-per-task", "2"): "--devices gpu --devices-per-rank 2",
     ("--time", "00:01:00"): "--timeout TIME, as 90, 5m or 1h30m", ("-l", ""): "--output tag",
 }  # fmt: skip
 """The name and the value of an option of another tool → what to write."""
@@ -125,13 +133,14 @@ OPTIONS_MEANT = {
 OF_A_VERB = {
     ("--json", "exec"): "'ompbind plan --format json'", ("--json", "ps"): "--format json",
     ("--json", "bench"): "--export json", ("--runs", "bench"): "--max-rounds 5", ("--runs", "exec"): "",
+    ("--format", "run"): "--report FILE for the results, or 'ompbind plan --format json'",
     ("--detach", "run"): "'ompbind run ... &', which the shell runs in the background", ("-d", "plan"): "",
     ("--export-json", "bench"): "--export json=5", ("--pid", "inspect"): "'ompbind inspect 5'",
     ("--port", "plan"): "", ("--silent", "plan"): "",
 }  # fmt: skip
 """The name of an option with the value 5, and a verb → what to write."""
 
-NONE_MEANT = ("--keep", "--rm", "--file", "--kill", "--end", "--all", "--kind", "--plain", "-z", "-it", "--")
+NONE_MEANT = ("--keep", "--rm", "--kill", "--end", "--all", "--kind", "--plain", "-z", "-it", "--")
 MISSPELLED = {
     "--run_id": "--run-id", "-ranks": "--ranks", "--evn": "--env", "--strat": "--strategy",
     "--keep-e": "--keep-env", "--keep-desecndant": "--keep-descendants", **dict.fromkeys(NONE_MEANT, ""),
@@ -159,11 +168,13 @@ def test_one_wrong_letter_is_found():
 
 
 def test_every_row_names_an_option_and_no_option_of_ompbind_is_another_tools():
-    known = {name for verb in VERBS for option in find_options(verb) for name in option.names}
-    others = {name for names, _, _ in OTHER_OPTIONS for name in names.split()}
-    assert known & others == {"--export"}  # Slurm's
+    known = {verb: {verb, *(name for row in find_options(verb) for name in row.names)} for verb in VERBS}
+    known["config"] = set()  # it has options of all verbs
     for names, text, needed in OTHER_OPTIONS:
-        assert (needed or text.split(" ")[0]) in known | {"--version"}, names
+        having = [verb for verb in VERBS if (needed or text.split(" ")[0]) in known[verb] | {"--version"}]
+        assert having, names
+        own = {*names.split(), "--export"} - {"--export"}  # Slurm's
+        assert "--version" in (needed, text) or not [verb for verb in having if own & known[verb]], names
 
 
 def test_hints_and_the_page_say_the_same_about_options_of_other_tools():
