@@ -17,21 +17,18 @@ from ompbind.cli.readers import at_least, name_of, one_of, read_seconds
 from ompbind.cli.settings import Settings
 from ompbind.cli.suggestions import suggest_word
 from ompbind.errors import OptionError, PositionError, RequestError
-from ompbind.execution.run_options import RankGroup
 from ompbind.record import Record
 from ompbind.text import suggest_name, whole_number
 
 
 class BenchSettings(Record):
-    """What `bench` needs beside its planning settings; the fields are the options of the same names.
+    """The options of `bench` that no other verb has, beside its `planning` settings, which have the others.
 
     `parse_again` returns the settings of the same command line with more options after its own, of each
-    group. `groups` is how the groups are started, and `command` has all words after the first `--`.
+    group. `command` has all words after the first `--`.
     """
 
     planning: Settings
-    groups: Mapping[str, RankGroup]
-    until: str | None
     command: tuple[str, ...]
     parse_again: Callable[[Sequence[Sequence[str]]], "BenchSettings"]
     vary: tuple[tuple[str, tuple[str, ...]], ...]
@@ -41,25 +38,10 @@ class BenchSettings(Record):
     seed: int | None
     metric: tuple[str, ...]
     higher: bool
-    timeout: float | None
-    grace: float
-    format: str
     results: str | None
     show: bool
     fail_above: float | None
     export: tuple[tuple[str, str], ...]
-    force: bool
-    dry_run: bool
-
-    @property
-    def parts(self) -> tuple[Settings, ...]:
-        """The planning settings of the groups; of a run without groups, its own."""
-        return self.planning.parts
-
-    @property
-    def has_same_work(self) -> bool:
-        """Whether candidates with different numbers of ranks do the same work, so they can be compared."""
-        return bool(self.metric)
 
 
 NONE = "none"  # the value that resets an option, unless the option has such a value

@@ -16,6 +16,7 @@ from ompbind.bench.options import BenchSettings, check_variations, make_choice_w
 from ompbind.bench.records import Candidate, Kind, Refusal
 from ompbind.bench.run_candidate import CandidateStart
 from ompbind.bench.table import render_run_time
+from ompbind.cli.run_settings import make_rank_groups
 from ompbind.cli.settings import Settings, make_request, make_requests, make_spec_of_run
 from ompbind.commands.environment import RunSpec
 from ompbind.commands.rank_command import (
@@ -50,7 +51,7 @@ def make_starts(
     `make_plan` makes the plan of a candidate. Candidates with equal commands of all ranks are one candidate.
     Raises PositionError or RequestError for a wrong --vary.
     """
-    for part in settings.parts:
+    for part in settings.planning.parts:
         check_variations(part.sources)
     combinations = make_combinations(settings.vary) or _propose(settings, machine)
     plan = partial(_plan, settings, machine, make_plan)
@@ -76,7 +77,7 @@ def make_starts(
             name = add_ranks(made.name, int(number)) if several and number != AUTO else made.name
             refusals.append(made.replace(name=name))
     merged = _merge_equal(starts, several=several)
-    groups, until = settings.groups, settings.until or ""
+    groups, until = make_rank_groups(settings.planning), settings.planning.until or ""
     return tuple(start.replace(groups=groups, until=until) for start in merged), tuple(refusals)
 
 
@@ -86,10 +87,10 @@ def _propose(settings: BenchSettings, machine: Machine) -> tuple[Choices, ...]:
     In a run with groups, each group in turn has its choices, while the other groups have their default plans.
     """
     proposed: list[Choices] = [()]
-    for part in settings.parts:
+    for part in settings.planning.parts:
         sources = part.sources
         fixed = [option.key for name, option in sources.options.items() if sources.is_given(name)]
-        if part.name or not settings.has_same_work:
+        if part.name or not settings.metric:  # the work of several numbers of ranks may differ
             fixed.append(RANKS)
         try:
             request = make_request(part, make_spec_before_plan(_make_spec([part], "")), machine)
@@ -98,7 +99,7 @@ def _propose(settings: BenchSettings, machine: Machine) -> tuple[Choices, ...]:
             continue  # the default plan is refused with the same reason
         if not part.name:
             return found or ((),)
-        limited = [choices for choices in found if choices][: MOST // len(settings.parts)]
+        limited = [choices for choices in found if choices][: MOST // len(settings.planning.parts)]
         proposed += [tuple((f"{part.name}.{key}", text) for key, text in it) for it in limited]
     return tuple(proposed)
 
@@ -114,15 +115,15 @@ def _plan(
     """Plan some choices; more ranks or threads than the CPU quota are refused too."""
     name = ", ".join(f"{key}={mask_text(text)}" for key, text in _select(choices, number=False)) or kind
     try:
-        names = [f"{part.name}." if part.name else "" for part in settings.parts]
+        names = [f"{part.name}." if part.name else "" for part in settings.planning.parts]
         more: list[list[str]] = [[] for _ in names]
         for key, text in choices:
             at = next(at for at, start in enumerate(names) if key.startswith(start))
-            options = settings.parts[at].sources.options
+            options = settings.planning.parts[at].sources.options
             more[at] += make_choice_words((key.removeprefix(names[at]), text), options)
         chosen = settings.parse_again(more)
-        spec = _make_spec(chosen.parts, settings.planning.run_id or "")
-        plan = make_plan(machine, make_requests(chosen.parts, spec, machine))
+        spec = _make_spec(chosen.planning.parts, settings.planning.run_id or "")
+        plan = make_plan(machine, make_requests(chosen.planning.parts, spec, machine))
         throttling = find_throttling(plan)
         if throttling:
             raise PlanError(throttling[0].text)
@@ -161,7 +162,7 @@ def _rename(spec: RunSpec) -> RunSpec:
 
 def _make_unbound_start(settings: BenchSettings, machine: Machine, sizes: Sequence[int]) -> CandidateStart:
     """Return the commands without ompbind; --compat and its variables belong to ompbind too."""
-    parts = settings.parse_again([["--no-compat"]] * len(settings.parts)).parts
+    parts = settings.parse_again([["--no-compat"]] * len(settings.planning.parts)).planning.parts
     spec = _make_spec(parts, settings.planning.run_id or "")
     digest = _make_digest(make_unbound_commands(sizes, _rename(spec), machine.allowed), spec)
     candidate = Candidate(name="unbound", kind=Kind.UNBOUND, ranks=sum(sizes), digest=digest)

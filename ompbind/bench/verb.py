@@ -53,7 +53,7 @@ from ompbind.cli.option import ValueLevel, VerbContext
 from ompbind.cli.options import find_options
 from ompbind.cli.register import make_local_plan, plan_or_suggest, read_other_runs, read_planning_machine
 from ompbind.cli.report_file import ReportFile, prepare_report, write_report
-from ompbind.cli.run_settings import choose_run_id, make_rank_groups
+from ompbind.cli.run_settings import choose_run_id
 from ompbind.cli.settings import Settings, make_planning_settings, make_settings
 from ompbind.cli.verb import Verb
 from ompbind.cpuset import count
@@ -125,7 +125,6 @@ def make_bench_settings(ctx: VerbContext) -> BenchSettings:
         BenchSettings,
         ctx.params,
         planning=planning,
-        groups=make_rank_groups(planning),
         command=(*first.words, *further),
         parse_again=parse_again,
         vary=vary,
@@ -141,15 +140,15 @@ def bench(ctx: VerbContext) -> int:
         return run_show(settings)
     planning.check_topology("candidates")
     settings = settings.replace(planning=planning.replace(run_id=choose_run_id(planning.run_id)))
-    machine = read_planning_machine(*settings.parts)
+    machine = read_planning_machine(*settings.planning.parts)
     starts, refusals = make_starts(settings, machine, _make_plan)
     if not planning.quiet:
         _print_warnings(starts)
-    if settings.dry_run:
+    if planning.dry_run:
         write_stdout(_render(settings, starts, refusals, read_screen()))
     elif not starts or ((refusals or not settings.vary) and not planning.quiet):
         write_stderr(_render(settings, starts, refusals, read_screen(sys.stderr)))
-    if settings.dry_run or not starts:
+    if planning.dry_run or not starts:
         return 0 if starts else 1
     return run_bench(settings, starts, refusals, machine)
 
@@ -230,7 +229,7 @@ def run_bench(
         delay_interrupts() as signal_mask,  # `ompbind stop` finds the session from here on
         _register(settings, starts) as claim,
     ):
-        streams = settings.format == "jsonl"
+        streams = settings.planning.format == "jsonl"
         is_mixed = streams and sys.stdout is not None and sys.stdout.isatty()
         for event in list_events(mask_session(session)) if streams else ():
             _print_event(event)
@@ -280,7 +279,7 @@ def _register(settings: BenchSettings, starts: Sequence[CandidateStart]) -> Iter
     """
     plans = [start.plan for start in starts if start.plan]
     sharing = plans[0].request.sharing if plans else Sharing.SHARE
-    with Registry(sharing, make_own_run(settings.planning.run_id or "", settings.grace)) as registry:
+    with Registry(sharing, make_own_run(settings.planning.run_id or "", settings.planning.grace)) as registry:
         claim = registry.register_session(plans, settings.planning.request.configuration.digest)
     try:
         yield claim
@@ -294,7 +293,7 @@ def make_rules(settings: BenchSettings) -> Rules:
     seed = random.SystemRandom().randrange(1 << 32) if settings.seed is None else settings.seed
     matters = settings.matters
     most = settings.max_rounds or (40 if settings.budget is None else 1000)  # else the time decides
-    return Rules(same_work=settings.has_same_work, matters=matters, max_rounds=most, seed=seed)
+    return Rules(same_work=bool(settings.metric), matters=matters, max_rounds=most, seed=seed)
 
 
 def make_measuring_settings(settings: BenchSettings) -> MeasuringSettings:
@@ -302,8 +301,8 @@ def make_measuring_settings(settings: BenchSettings) -> MeasuringSettings:
     return MeasuringSettings(
         run_id=settings.planning.run_id or "",
         metrics=make_metrics(settings.metric, higher=settings.higher),
-        timeout_s=settings.timeout or None,
-        grace_s=settings.grace,
+        timeout_s=settings.planning.timeout or None,
+        grace_s=settings.planning.grace,
     )
 
 
@@ -336,7 +335,7 @@ Exports: TypeAlias = Sequence[tuple[str, ReportFile | None]]
 
 
 def _prepare_exports(settings: BenchSettings) -> Exports:
-    marks = dict.fromkeys(EXPORTS, b"") if settings.force else MARKS
+    marks = dict.fromkeys(EXPORTS, b"") if settings.planning.force else MARKS
     exports = settings.export
     return [(name, prepare_report(path, mark=marks[name]) if path else None) for name, path in exports]
 
@@ -348,7 +347,7 @@ def _show_results(settings: BenchSettings, session: Session, exports: Exports) -
     no secret values.
     """
     conclusion, masked = conclude(session), mask_session(session)
-    if settings.format == "jsonl":
+    if settings.planning.format == "jsonl":
         _print_event(make_event(CONCLUSION, conclusion))
     elif all(file for _, file in exports):
         write_stdout(render_bench(masked, conclusion, read_screen(), verbose=settings.planning.verbose))
