@@ -2,15 +2,16 @@
 
 import os
 import signal
+import sys
 import time
 
 from ompbind.cli import register, run_settings
-from ompbind.cli.console import read_message_width, render_message, write_stderr
+from ompbind.cli.console import read_message_width, read_screen, render_message, write_stderr, write_stdout
 from ompbind.cli.option import VerbContext
 from ompbind.cli.settings import Settings, make_planning_settings, make_requests, make_spec_of_run
 from ompbind.cli.verb import Verb
-from ompbind.commands.environment import RunSpec
-from ompbind.commands.rank_command import make_commands
+from ompbind.commands.environment import RunSpec, list_parts
+from ompbind.commands.rank_command import make_commands, mask_secrets
 from ompbind.errors import LaunchError, OmpbindError
 from ompbind.execution.outcome import Outcome, exit_code, find_error, was_interrupted
 from ompbind.execution.process_pair import become_supervisor
@@ -101,9 +102,11 @@ def _plan_and_supervise(settings: Settings) -> Outcome | None:
     settings = run_settings.fill_paths(settings, spec.run_id)
     output = run_settings.make_output(settings)
     if settings.dry_run:
-        from ompbind.cli.show_run import show_dry_run  # noqa: PLC0415 - door: --dry-run
-
-        show_dry_run(machine, request, spec, settings)
+        others = register.read_other_runs(machine, request, quiet=settings.quiet)
+        plan = register.plan_or_suggest(machine, request, others)
+        if settings.rendezvous:
+            spec = run_settings.set_up_rendezvous(settings, spec)
+        _show(plan, spec, settings)
         return None
     file = None
     if settings.report is not None:
@@ -155,12 +158,29 @@ def _print_before_start(plan: Plan, registry: Registry, spec: RunSpec, settings:
     if nodes or may_have_launcher(os.environ):
         register.warn_about_launcher(plan, nodes)
     if settings.verbose:
-        from ompbind.cli.show_run import show_run  # noqa: PLC0415 - door: -v
-
-        show_run(plan, spec, settings, err=True)
+        _show(plan, spec, settings, err=True)
     else:
         register.print_warnings(plan, spec)
     register.print_registry_messages(registry, verbose=settings.verbose)
+
+
+def _show(plan: Plan, spec: RunSpec, settings: Settings, *, err: bool = False) -> None:
+    """Print the plan and the command of the ranks, on standard error if `err`."""
+    from ompbind.report import plan as plan_texts  # noqa: PLC0415 - door: -v and --dry-run
+
+    screen, shown = read_screen(sys.stderr if err else sys.stdout), mask_secrets(spec)
+    commands = make_commands(plan, shown)
+    text = f"{plan_texts.render_plan(plan, screen)}\n"
+    for part, own in list_parts(plan, shown):
+        of_part = [command for command in commands if command.group == part.request.group]
+        variables = plan_texts.find_filled_variables(own)
+        text += f"\n{plan_texts.render_commands(of_part, variables, screen.text_width)}"
+    for own in spec.parts if settings.rendezvous else ():
+        values = dict(own.added_variables)
+        text += f"\nrendezvous: {values['MASTER_ADDR']}, port {values['MASTER_PORT']}"
+    (write_stderr if err else write_stdout)(text)
+    if not settings.quiet:
+        register.print_changed_variables(plan, spec)
 
 
 class RunReporter(Reporter):
