@@ -101,9 +101,9 @@ def _find_flux_size(env: Env) -> int:
     size, nodes = read_number(env, "FLUX_JOB_SIZE"), read_number(env, "FLUX_JOB_NNODES")
     if nodes in (1, size):
         return size if nodes == 1 else 1
-    from ompbind.launchers.taskmap import find_node_tasks, read_taskmap  # noqa: PLC0415 - door: Flux
+    from ompbind.launchers.taskmap import count_node_tasks  # noqa: PLC0415 - door: Flux
 
-    return len(find_node_tasks(read_taskmap(env), read_number(env, "FLUX_TASK_RANK")) or ())
+    return count_node_tasks(env, read_number(env, "FLUX_TASK_RANK"))
 
 
 def _assume_flux_size(env: Env) -> int:

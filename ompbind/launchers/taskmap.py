@@ -13,22 +13,15 @@ from ompbind.cpuset import CpuSet
 TIME_LIMIT_S = 5
 
 
-def find_node_tasks(taskmap: str, task: int) -> CpuSet | None:
-    """Return the tasks of the node that has a task, None if a task map does not say so."""
-    for text in taskmap.strip().split(";"):
-        try:
-            tasks = CpuSet.from_list(text)
-        except ValueError:
-            return None
-        if task in tasks:
-            return tasks
-    return None
-
-
-def read_taskmap(env: Mapping[str, str]) -> str:
-    """Ask Flux for the task map of a job; return "" if it does not answer."""
+def count_node_tasks(env: Mapping[str, str], task: int) -> int:
+    """Ask Flux how many tasks run on the node that has a task; return 0 if it does not say so."""
     job = env.get("FLUX_JOB_ID")
-    return ask_flux(env, "job", "taskmap", "--to=raw", job) if job else ""
+    taskmap = ask_flux(env, "job", "taskmap", "--to=raw", job) if job else ""
+    try:
+        nodes = [CpuSet.from_list(text) for text in taskmap.strip().split(";")]
+    except ValueError:
+        return 0
+    return next((len(tasks) for tasks in nodes if task in tasks), 0)
 
 
 def ask_flux(env: Mapping[str, str], *words: str) -> str:
