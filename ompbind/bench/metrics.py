@@ -148,12 +148,9 @@ def _parse_number(match: re.Match[str]) -> float:
         if _is_cut(number, match):
             raise ValueError(f"is only a part of the number {number[0]}")
     plain = _NUMBER.sub(lambda number: number[0].replace(",", ""), match[1].strip())
-    if not re.fullmatch(r"[+-]?[\d.]+([eE][+-]?\d+)?", plain, re.ASCII):
+    if not re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", plain, re.ASCII):
         raise ValueError("is not a decimal number")
-    try:
-        return float(plain)
-    except ValueError:
-        raise ValueError("is not a decimal number") from None
+    return float(plain)
 
 
 def _is_cut(number: re.Match[str], match: re.Match[str]) -> bool:
