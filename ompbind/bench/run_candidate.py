@@ -164,12 +164,6 @@ class CandidateStart(Record):
         """The number of ranks of each group; of a run without groups, of the run."""
         return tuple(len(part.placements) for part in self.plan.parts) if self.plan else ()
 
-    @property
-    def log_names(self) -> list[str]:
-        """The starts of the names of the output files of the measured ranks."""
-        measured = (each for each in self.commands if not self.until or each.group == self.until)
-        return [make_log_name(command.label or str(command.rank)) for command in measured]
-
 
 class MeasuringSettings(Record):
     """How each run is done; times are seconds, None for no limit.
@@ -249,7 +243,9 @@ def _measure(
             return outcome, ()
         if not settings.metrics[0].pattern:  # the wall time
             return outcome, (max(rank_exit.usage.wall_s for rank_exit in find_decisive(outcome)),)
-        return outcome, call_apart(partial(read_values, settings.metrics, directory, start.log_names))
+        measured = (each for each in start.commands if not start.until or each.group == start.until)
+        names = [make_log_name(command.label or str(command.rank)) for command in measured]
+        return outcome, call_apart(partial(read_values, settings.metrics, directory, names))
     except OmpbindError as error:
         return outcome.replace(error=error), ()
 

@@ -54,7 +54,7 @@ from ompbind.cli.options import find_options
 from ompbind.cli.register import make_local_plan, plan_or_suggest, read_other_runs, read_planning_machine
 from ompbind.cli.report_file import ReportFile, prepare_report, write_report
 from ompbind.cli.run_settings import choose_run_id
-from ompbind.cli.settings import Settings, make_planning_settings, make_settings
+from ompbind.cli.settings import make_planning_settings, make_settings
 from ompbind.cli.verb import Verb
 from ompbind.cpuset import count
 from ompbind.errors import LaunchError, OptionError, RequestError
@@ -136,7 +136,6 @@ def bench(ctx: VerbContext) -> int:
     settings = make_bench_settings(ctx)
     planning = settings.planning
     if settings.show:
-        _check_show(planning)
         return run_show(settings)
     planning.check_topology("candidates")
     settings = settings.replace(planning=planning.replace(run_id=choose_run_id(planning.run_id)))
@@ -184,19 +183,6 @@ def _render(
     run_s = median(times) if times else None
     effort = render_effort(len(candidates), make_rules(settings).max_rounds, run_s, settings.budget, screen)
     return f"{table}\n\n{effort}"
-
-
-def _check_show(planning: Settings) -> None:
-    """Raise for options that have no effect with --show, and for options after the first file."""
-    sources = planning.sources
-    for name in sources.options:
-        if sources.level(name) == ValueLevel.COMMAND_LINE and name not in SHOWING:
-            hint = "the files have the options of their sessions"
-            raise RequestError(f"{sources.render(name)} has no effect with --show", hint=hint)
-    late = next((word for word in planning.words if word.startswith("-")), "")
-    if late:
-        hint = "write options before the files: --show must be the last option"
-        raise OptionError(f"{late} is after the first file of --show", hint=hint)
 
 
 def run_bench(
@@ -390,9 +376,17 @@ def render_preset(name: str, words: Sequence[str]) -> str:
 
 def run_show(settings: BenchSettings) -> int:
     """Show a session, or compare several; return 1 if the last one exceeds --fail-above, else 0."""
-    if not settings.planning.words:
+    paths, sources = settings.planning.words, settings.planning.sources
+    for name in sources.options:
+        if sources.level(name) == ValueLevel.COMMAND_LINE and name not in SHOWING:
+            hint = "the files have the options of their sessions"
+            raise RequestError(f"{sources.render(name)} has no effect with --show", hint=hint)
+    if late := next((word for word in paths if word.startswith("-")), ""):
+        hint = "write options before the files: --show must be the last option"
+        raise OptionError(f"{late} is after the first file of --show", hint=hint)
+    if not paths:
         raise OptionError("--show: the files are missing", hint="give files of --results after the options")
-    sessions = [read_results(path) for path in settings.planning.words]
+    sessions = [read_results(path) for path in paths]
     if len(sessions) > 1:
         return _show_several(settings, sessions)
     if settings.fail_above is not None:

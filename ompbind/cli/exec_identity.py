@@ -28,24 +28,13 @@ BY_HAND = "the caller"  # the name of the launcher in messages, if options ident
 def find_rank(settings: Settings) -> LauncherRank | None:
     """Return the rank that the options or the variables of a launcher describe; None for a single rank.
 
-    Raises RequestError if they contradict each other, or if some of them are missing.
-    """
-    return _read_options(settings) or find.find_launcher(os.environ, _read_ancestors())
-
-
-def _read_ancestors() -> Iterator[find.Ancestor]:
-    return find.read_ancestors(DirectoryRoot("/"), os.getpid())
-
-
-def _read_options(settings: Settings) -> LauncherRank | None:
-    """Return the rank that --local-rank and the options like it describe, None if they are not given.
-
-    Without --rank and --size, all ranks of the job are on this machine. The checks of options have shown
-    which of them are given. Raises RequestError for numbers that contradict each other.
+    With --local-rank, but without --rank and --size, all ranks of the job are on this machine. The checks of
+    options have shown which of them are given. Raises RequestError if options or variables contradict each
+    other, or if some variables are missing.
     """
     local_rank, local_size = settings.local_rank, settings.local_size
     if local_rank is None or local_size is None:
-        return None
+        return find.find_launcher(os.environ, _read_ancestors())
     rank, size = local_rank, local_size
     if settings.rank is not None and settings.size is not None:
         rank, size = settings.rank, settings.size
@@ -62,6 +51,10 @@ def _read_options(settings: Settings) -> LauncherRank | None:
     )
     starter = find.find_starter(tuple(_read_ancestors()), ())
     return LauncherRank(launcher=BY_HAND, identity=identity, run_id=f"ranks-{os.getppid()}", starter=starter)
+
+
+def _read_ancestors() -> Iterator[find.Ancestor]:
+    return find.read_ancestors(DirectoryRoot("/"), os.getpid())
 
 
 def _make_single_identity(settings: Settings) -> RankIdentity:
