@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import partial, partialmethod
 from importlib.resources import files
 from io import StringIO
 from itertools import chain
@@ -127,7 +127,7 @@ def _find_places(wanted: Sequence[str], pages: Mapping[str, str]) -> Iterator[st
         heading, is_code = "", False
         for part in _PART.split(text):
             line = " ".join(part.split()).strip("| ")
-            is_code ^= line.startswith("```")
+            is_code ^= line.count("```") % 2 > 0
             heading = line.lstrip("# ") if line.startswith("#") and not is_code else heading
             if not wanted or not all(any_case(word, line) for word in wanted):
                 continue
@@ -151,9 +151,11 @@ def _show(text: str) -> None:
     with suppress(ImportError):  # the zipapp has only a part of rich
         from rich.console import Console  # noqa: PLC0415 - door: rich
         from rich.markdown import Markdown  # noqa: PLC0415 - door: rich
+        from rich.table import Table  # noqa: PLC0415 - door: rich
         from rich.theme import Theme  # noqa: PLC0415 - door: rich
 
         if text.startswith("# ") and screen.is_unicode:
+            Table.add_column = partialmethod(Table.add_column, overflow="fold")  # type: ignore[assignment]
             made, theme = StringIO(), Theme({"markdown.code": "bold"})  # by default on black
             console = Console(file=made, width=screen.text_width, force_terminal=screen.styled, theme=theme)
             console.print(Markdown(text, hyperlinks=False, code_theme="ansi_dark"))

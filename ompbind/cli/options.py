@@ -232,7 +232,7 @@ PLANNING_OPTIONS: tuple[Option, ...] = (
     _ranks("--freeze-threads", own=True, flag=True,
         help="In Python, ignore calls to torch.set_num_threads, with a warning"),
     _ranks("--run-id", read=readers.name_of("a run"), whole_run=True, metavar="TEXT", is_setting=False,
-        default_help="from time and pid", help="Name of the run"),
+        default_help="from time and pid", help="Name of the run, for stop and inspect"),
 )  # fmt: skip
 
 RUNNING_OPTIONS = (

@@ -169,8 +169,8 @@ class Draft:
             return parts
         items = tuple(item for part in mask.parts[ranks:] or mask.parts for item in part)
         message = f"the mask has {number} parts for {count(ranks or 0, 'rank')}"
-        write = f"write {count(ranks or 0, 'part')}"
-        hint = f"use -n {number}, {write}, or write a mask without '|' to divide it among the ranks"
+        write = f"write {count(ranks or 0, 'part')}, or " if ranks != 1 else ""
+        hint = f"use -n {number}, one rank for each part, or {write}a mask without '|', which ranks divide"
         if ranks == 1 and request.compat and request.compat.workers:
             hint = request.compat.workers
         raise part_error(mask, items, message, hint)

@@ -282,10 +282,8 @@ def _list_counts(plan: Plan) -> Iterator[Note]:
     is_python = request.workload is not None and request.workload.is_python_program
     divides = request.compat is not None or request.processes_per_rank > 1
     if any(counts_by_mask(plan, placement) for placement in plan.placements):
-        text = (
-            f"{variables} not set: libraries of Python count the CPUs of their rank, and joblib, Dask and Ray"
-        )
-        text += " divide these among worker processes (-t sets the variables)"
+        text = f"{variables} not set: libraries of Python that count the CPUs of their rank use these, and"
+        text += " joblib, Dask and Ray divide them among worker processes (-t sets the variables)"
         yield Note(code="threads-by-mask", text=text)
     elif is_python and not divides and any(placement.threads > 1 for placement in plan.placements):
         text = f"{variables} set: each worker of joblib, Dask and Ray will have as many threads"

@@ -55,6 +55,8 @@ def find_hint(rank_exit: RankExit, outcome: Outcome) -> str:
     """
     if not rank_exit.failed:
         return ""
+    if any("address already in use" in line.lower() for line in rank_exit.last_lines):
+        return "ranks with one port: give each its own, as with --env PORT={rank+8000}"
     status, oom = rank_exit.status, OUT_OF_MEMORY if outcome.oom_kills > 0 else ""
     hint = (status == 128 + Signals.SIGKILL and oom) or _HINTS.get(status, oom)
     if hint and rank_exit.signal is None and status > 128 and status in _HINTS:
@@ -134,7 +136,8 @@ def render_throttling(outcome: Outcome, plan: Plan, width: int = WIDTH) -> str:
     if quota is None or throttling is None or not throttling.throttled_periods:
         return ""
     text = f"the CPU quota of {count(quota, 'CPU')} throttled this cgroup in {throttling}"
-    return render_paragraph("ompbind", f"{text}: use fewer ranks, threads or CPUs, or raise the quota", width)
+    fewer = "use fewer ranks, threads or CPUs, or " if len(plan.used) > 1 else ""
+    return render_paragraph("ompbind", f"{text}: {fewer}raise the quota", width)
 
 
 _LEAST_S, _LEAST_BUSY, _LEAST_DELAY, _LEAST_RATE, _CLEAR_RATE = 2.0, 0.9, 0.2, 50, 225

@@ -99,6 +99,7 @@ TOPICS = rows(r"""
     formats                | 0 | ^\| `vllm` \| .*VLLM_CPU_OMP_THREADS_BIND='0-3\|4-7'
     search exit Codes      | 0 | ^running: Exit codes\n
     search ci              | 0 | ^benchmarking: CI:
+    search k8s             | 0 | ^containers: Kubernetes\n
     run groups             | 2 | did you mean 'ompbind help groups'
     search                 | 2 | no word to search for hint: 'ompbind help pages' lists
     slurm                  | 2 | no command or page is named 'slurm' hint: .* mean 'ompbind help mpi-slurm'
@@ -135,6 +136,8 @@ def test_a_page_on_a_terminal_is_formatted_and_its_pager_gets_interrupts(termina
     less = required("less")
     shown = terminal("env", f"PAGER={less}", OMPBIND, "help", "tutorial", term="xterm")
     shown.read_until(b"\x1b[4;35mSet up")
+    narrow = terminal("sh", "-c", f"stty cols 60; PAGER=cat {OMPBIND} help workers", term="xterm")
+    narrow.read_until(b"--processes-per-r  gunicorn")  # long options are broken, not cut
     shown.type("\x03")
 
     def end():

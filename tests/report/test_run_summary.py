@@ -49,6 +49,7 @@ def test_hints_name_the_usual_cause_of_a_status():
         (coded(0, 137), 1, f"{shell}{memory}"), (killed(0, Signals.SIGSYS), 1, memory),
         (killed(0, 11), 0, "OMP_STACKSIZE"), (coded(0, 139), 0, "code 139, SIGSEGV killed its command"),
         (killed(0, Signals.SIGBUS), 0, "shared memory"),
+        (coded(0, 1, last_lines=("address already in use", "exiting")), 0, "--env PORT={rank+8000}"),
         (killed(0, 15), 0, ""), (killed(0, 37), 0, ""), (coded(0, 128), 0, ""),
     ):  # fmt: skip
         hint = find_hint(exited, outcome(exited, oom_kills=oom_kills))
