@@ -96,9 +96,7 @@ _RANK_LEVELS = (Level.PACKAGE, Level.NODE, Level.L3)  # levels whose domains are
 _FEW_RANKS = (2, 4)  # numbers of ranks on a machine without several domains
 _FEW_THREADS = (1, 2, 4)  # hardware threads of each core to use, besides all of them
 
-
 _POOLS = (LibraryRole.RUNTIME, LibraryRole.BLAS)  # libraries that get their number of threads from ompbind
-
 
 _Proposed: TypeAlias = tuple[tuple[str, object], ...]
 """The proposed options of one candidate, as (key, value) pairs; the key is the field of a request too."""

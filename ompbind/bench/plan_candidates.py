@@ -39,7 +39,6 @@ from ompbind.text import mask_text
 RANKS, AUTO = "ranks", "auto"
 """The key of the option that decides which candidates can be compared, and its value without a number."""
 
-
 MakePlan = Callable[[Machine, Requests], Plan]  # makes the plan of a request; raises OmpbindError
 
 

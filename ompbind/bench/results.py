@@ -103,7 +103,6 @@ def _parse_event(line: str) -> dict[str, object]:
 
 R = TypeVar("R", bound=Record)
 
-
 _OF_GROUPS = ("words",)  # fields that only sessions with groups have
 
 

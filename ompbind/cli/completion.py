@@ -71,7 +71,6 @@ complete --erase --command ompbind
 complete --no-files --command ompbind --arguments '(_ompbind)'
 """
 
-
 SHELLS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 

@@ -79,7 +79,6 @@ FORMATS: Mapping[str, Format] = {
 }  # fmt: skip
 """Every format by its name, in the order of --help."""
 
-
 _HELP = ", ".join(f"{name} ({row.help})" if row.help else name for name, row in FORMATS.items())
 _OF_ONE = [name for name, row in FORMATS.items() if row.ranks == "one"]
 _OF_ANY = [name for name, row in FORMATS.items() if row.ranks == "any"]

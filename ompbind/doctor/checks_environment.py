@@ -22,7 +22,6 @@ _SPINS = "waiting threads keep their CPUs busy: other threads and ranks on these
 _OVERRIDES = "it overrides OMP_NUM_THREADS in its library"
 _FEWER = "teams get fewer threads than the rank has CPUs"
 
-
 Predicate = Callable[[str, HostFacts], bool]
 
 

@@ -64,7 +64,6 @@ _UNUSED = {
 }
 """The words and the style of the symbols of cores without a rank; a core gets the first of its CPUs."""
 
-
 SVG_SCREEN = Screen(width=100, height=1000, styled=True)  # the screen whose text becomes a picture
 
 _TEMPLATE = """\

@@ -29,7 +29,6 @@ LINE_LIMIT = 1000  # characters of a line of last words in the summary
 ORDINARY = (Signals.SIGINT, Signals.SIGTERM, Signals.SIGHUP, Signals.SIGPIPE)
 """Signals that are not reported when they kill the only rank, as in shells and `timeout`."""
 
-
 OUT_OF_MEMORY = (
     "memory ran out, and the kernel killed a process of this cgroup: raise the memory limit"
     " (of the container, of the job), or start fewer ranks"
