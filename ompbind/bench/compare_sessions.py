@@ -160,7 +160,6 @@ def _make_columns(
 
 
 def _render_change(change: CandidateChange, words: tuple[str, str]) -> str:
-    """Return whether the candidate has changed, with the words for better and worse."""
     if not (change.runs[0] and change.runs[-1]):
         return "new" if change.runs[-1] else "no valid run" if change.runs[0] else "never valid"
     if change.interval is None:

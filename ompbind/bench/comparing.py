@@ -157,7 +157,6 @@ class RunIndex:
 
 
 def _find_disqualification(runs: Iterable[Run]) -> str:
-    """Return why a candidate is disqualified: a failed run, or MAX_INVALID violated checks in a row."""
     violated = 0
     for run in runs:
         if run.status == Status.FAILED:

@@ -207,7 +207,6 @@ def _get_order(comparison: Comparison) -> tuple[int, float]:
 
 
 def _compare(state: GroupState, part: Group, name: str, recommended: str) -> Comparison:
-    """Return the comparison of a candidate with the reference of a part of its group."""
     index, values = state.index, state.index.values.get(name)
     median = statistics.median(values) if values else None
     found = Comparison(candidate=name, result=ComparisonResult.REFERENCE, median=median)

@@ -98,7 +98,6 @@ def read_values(metrics: Sequence[Metric], directory: str, ranks: Iterable[str])
 
 
 def _read_numbers(metrics: Sequence[Metric], directory: str, rank: str) -> list[float]:
-    """Return the number of each metric in the output files of a rank; raises MeasurementError."""
     paths = [os.path.join(directory, f"{rank}.{end}") for end in (OUT, ERR)]
     matches = _find_last_matches([read_pattern(metric.pattern) for metric in metrics], paths)
     numbers = []

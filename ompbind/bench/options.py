@@ -116,7 +116,6 @@ def find_varied(key: str, options: Mapping[str, Option]) -> Option:
 
 
 def _find_reason(option: Option) -> str:
-    """Return why an option cannot be varied, "" if it can be."""
     if "plan" not in option.verbs:
         return "it is the same for all candidates"
     if option.section == CONFIGURATION:
@@ -224,7 +223,6 @@ def _read_variation(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def _read_time(text: str) -> float:
-    """Read a time that is longer than 0."""
     seconds = read_seconds(text)
     if not seconds:
         raise OptionError("the time must be longer than 0")
@@ -288,7 +286,6 @@ BENCH_OPTIONS = (
 
 
 def _name_file(values: Mapping[str, Any]) -> str:
-    """Return the hint to write an export into a file."""
     unnamed = [name for name, path in values["export"] if not path]
     return f"name a file: --export {unnamed[-1]}=FILE"
 

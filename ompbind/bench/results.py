@@ -349,7 +349,6 @@ def _lock_and_read(path: str, file: int) -> bytes:
 
 
 def _parse(path: str, data: bytes) -> Session:
-    """Return the session of complete lines."""
     try:
         return parse_session(data.decode().split("\n")[:-1])
     except ValueError as error:

@@ -204,7 +204,6 @@ def render_bench(
 
 
 def _make_heading(session: Session, screen: Screen) -> Iterator[str]:
-    """Yield the command, the machine, and how many runs there are."""
     hardware, width = session.hardware, screen.text_width
     yield render_paragraph("command", clean_line(join_command(session.command)), width)
     quota = "" if hardware.quota is None else f"quota of {count(hardware.quota, 'CPU')}"
@@ -262,7 +261,6 @@ def list_columns(session: Session, group: GroupConclusion) -> list[Column]:
 
 
 def _render_styled(columns: Sequence[Column], group: GroupConclusion, screen: Screen) -> str:
-    """Render a table; on terminals the choice is bold, and candidates that run no more are faint."""
     title, *rows = render_rows(columns, screen.text_width)
     if screen.styled:
         for at, comparison in enumerate(group.comparisons):
@@ -274,7 +272,6 @@ def _render_styled(columns: Sequence[Column], group: GroupConclusion, screen: Sc
 
 
 def _make_columns(session: Session, group: GroupConclusion, screen: Screen) -> Iterator[Column]:
-    """Yield columns on the comparison of each candidate with the reference."""
     comparisons, metric = group.comparisons, session.metrics[0]
     medians = [comparison.median for comparison in comparisons]
     ratios, rounds = [], []
@@ -322,7 +319,6 @@ def _make_usage_columns(session: Session, group: GroupConclusion) -> Iterator[Co
 
 
 def _make_notes(session: Session, conclusion: Conclusion, screen: Screen) -> Iterator[str]:
-    """Yield how to read ratios and intervals, what cannot run, and remarks."""
     width = screen.text_width
     references = {shorten_name(group.reference, group) for group in conclusion.groups if group.reference}
     if references:
@@ -343,7 +339,6 @@ def _make_notes(session: Session, conclusion: Conclusion, screen: Screen) -> Ite
 
 
 def _make_group_notes(session: Session, group: GroupConclusion, width: int) -> Iterator[str]:
-    """Yield which candidates of a group have the same plan, and why candidates do not run any more."""
     same = {candidate.name: candidate.same for candidate in session.candidates}
     for comparison in group.comparisons:
         if others := same.get(comparison.candidate):
@@ -382,7 +377,6 @@ def render_choices(session: Session, conclusion: Conclusion, screen: Screen) -> 
 
 
 def _explain_effects(session: Session, groups: Sequence[GroupConclusion], width: int) -> Iterator[str]:
-    """Yield a paragraph for each ratio of the choice."""
     for group in groups:
         for comparison in group.comparisons:
             is_reference = comparison.result is ComparisonResult.REFERENCE
@@ -410,7 +404,6 @@ def _explain_choice(choice: Choice, session: Session, *, together: bool) -> str:
 
 
 def _explain_ratio(comparison: Comparison, reference: str, session: Session) -> str:
-    """Return the ratio of a candidate to its reference, in words."""
     as_good = "good" if session.metrics[0].pattern else "fast"
     compared = f"{render_ratio(comparison.ratio)} times as {as_good} as {reference}"
     interval = f", interval {render_interval(comparison.interval)}" if comparison.interval else ""
@@ -418,7 +411,6 @@ def _explain_ratio(comparison: Comparison, reference: str, session: Session) -> 
 
 
 def _explain_none(groups: Sequence[GroupConclusion]) -> str:
-    """Return why nothing is recommended in some groups, and how to find out."""
     if not any(group.reference for group in groups):
         return "nothing; no candidate could be measured"
     needed = [each.more_rounds for group in groups for each in group.comparisons if each.more_rounds]

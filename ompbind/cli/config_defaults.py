@@ -332,7 +332,6 @@ def _read_settings(
 
 
 def _check_value(document: Document, path: KeyPath, option: Option, value: str) -> None:
-    """Raise an error that names the key if an option cannot read a value."""
     if "\0" in value:  # no command line and no variable can contain it
         raise document.error(path, "contains a null character")
     try:
@@ -382,7 +381,6 @@ def _read_values(
 
 
 def _name_type(value: Any) -> str:
-    """Return what a TOML value is, in words."""
     names = {bool: "true or false", int: "a number", float: "a number", str: "a string", list: "a list"}
     return names.get(type(value), "a table" if isinstance(value, dict) else "a date or time")
 

@@ -257,7 +257,6 @@ def keep_own_gpus(
 
 
 def _warn(text: str, hint: str, *, strict: bool, quiet: bool) -> None:
-    """Print a warning, unless `quiet`; raise PlanError instead if the request is strict."""
     if strict:
         raise PlanError(text, hint=hint)
     if not quiet:

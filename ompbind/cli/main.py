@@ -106,7 +106,6 @@ def run_words(args: Sequence[str]) -> int:
 
 
 def _read_local_rank(args: Sequence[str]) -> int:
-    """Return the local rank of `ompbind exec`, 0 for other verbs."""
     if args[:1] != ["exec"]:
         return 0
     from ompbind.launchers.find import read_local_rank  # noqa: PLC0415 - door: an error of a rank

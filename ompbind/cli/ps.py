@@ -112,7 +112,6 @@ def render_ps_json(infos: Sequence[RunInfo]) -> str:
 
 
 def _make_record(info: RunInfo) -> dict[str, object]:
-    """Return the facts about a run, its process and its CPUs, or the CPUs that it waits for."""
     run = info.run
     cpus: dict[str, object] = {"wanted": str(run.wanted)}
     if not run.wanted:

@@ -177,7 +177,6 @@ def render_rebound(
 
 
 def _render_masks(masks: MaskCounts) -> str:
-    """Render masks, the most frequent first, each with its number of threads if there are several masks."""
     found = Counter(masks).most_common()
     if len(found) == 1:
         return render_cpus(found[0][0])

@@ -110,7 +110,6 @@ def make_rank_variables(framework: str) -> tuple[tuple[str, str], ...]:
 
 
 def _find_objection(setting: ForeignSetting, request: Request, given: Collection[str]) -> str:
-    """Return why a setting is not used, "" if it is used."""
     overriding = next((option for option in setting.overridden_by if option in given), None)
     if overriding:
         return f"--{overriding.replace('_', '-')} is given"

@@ -240,7 +240,6 @@ def _confined_ranks(plan: Plan) -> tuple[Placement, ...]:
 
 
 def _memory_nodes(placement: Placement) -> CpuSet:
-    """Return the NUMA nodes of a rank's memory policy, none without a policy."""
     return CpuSet(placement.memory.nodes) if placement.memory else CpuSet()
 
 
@@ -283,7 +282,6 @@ def _make_container_options(plan: Plan, placement: Placement) -> list[str]:
 
 
 def _find_files(gpu: Device) -> list[str]:
-    """Return the device files of a GPU that has no runtime of its own for containers."""
     nodes = [name for name in gpu.names if name.startswith("renderD")]
     if not nodes:
         raise RequestError(

@@ -138,7 +138,6 @@ def _join(
 
 
 def _mark_cores(plan: Plan) -> list[_Cell]:
-    """Return the cell of each core, in the order of the machine's table."""
     table, used = plan.machine.table, [0] * len(plan.machine.table.cores)
     same: dict[CpuSet, int] = {}  # thousands of ranks may share all CPUs
     for placement in plan.placements:
@@ -184,7 +183,6 @@ def _make_legend(plan: Plan, shown: Mapping[str, str]) -> dict[_Cell, str]:
 
 
 def _find_unused_symbol(plan: Plan, cpus: CpuSet) -> str:
-    """Return the symbol of a core without a rank."""
     machine = plan.machine
     if not cpus.isdisjoint(plan.reserved):
         return "R"

@@ -86,7 +86,6 @@ def make_plan_heading(plan: Plan) -> tuple[str, str]:
 
 
 def _name_way(request: Request) -> str:
-    """Return how ranks get their CPUs: by a mask or a strategy."""
     return "mask" if request.names_each_rank or request.is_unbound else request.strategy
 
 

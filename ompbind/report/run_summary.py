@@ -108,7 +108,6 @@ def _group_by_status(outcome: Outcome) -> Iterator[tuple[list[RankExit], str]]:
 
 
 def _find_words(exits: Sequence[RankExit]) -> RankExit | None:
-    """Return the first rank with last words that are not empty."""
     return next((rank_exit for rank_exit in exits if any(map(make_visible, rank_exit.last_lines))), None)
 
 

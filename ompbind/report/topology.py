@@ -156,7 +156,6 @@ def render_device_tables(devices: Sequence[Device], screen: Screen) -> Iterator[
 
 
 def _group(devices: Iterable[Device], key: Callable[[Device], tuple[object, ...]]) -> list[list[Device]]:
-    """Group devices with the same key, in the order of their first devices."""
     groups: dict[tuple[object, ...], list[Device]] = {}
     for device in devices:
         groups.setdefault(key(device), []).append(device)

@@ -54,7 +54,6 @@ def render_verified(
 
 
 def _make_sentence(verified: VerificationResult, plan: Plan) -> str:
-    """Return the sentence for a result: its state, what was seen, and what was not seen."""
     if verified.state is State.ERROR:
         texts = [_describe_errors(verified), verified.reason]
     else:
@@ -154,7 +153,6 @@ def _render_duration(verified: VerificationResult) -> str:
 
 
 def _describe_errors(verified: VerificationResult) -> str:
-    """Return the text on the errors of a run, which were reported when they were found."""
     found: dict[str, list[tuple[int, str]]] = {}
     for rank in verified.ranks:
         for issue in rank.errors:
