@@ -4,6 +4,7 @@ The values of --vary are read by the readers of the options that they are for.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ompbind.bench.candidates import parse_variation
@@ -208,10 +209,6 @@ def _render_option(option: Option, sources: Sources) -> Iterator[str]:
             yield from (given.value,) if isinstance(given.value, str) else ()
 
 
-BENCH = ("bench",)
-
-TABLE, LINES = "table", "jsonl"  # values of --format
-
 SHOWING = ("show", "fail_above", "export", "force", "format", "quiet", "verbose", "config", "preset")
 """Options that have an effect with --show; the last two choose files with defaults for the others."""
 
@@ -247,41 +244,38 @@ def _read_export(text: str) -> tuple[tuple[str, str], ...]:
     return ((one_of(EXPORTS)(name), path),)
 
 
+_comparing = partial(Option, section=COMPARING, verbs=("bench",))
+_measuring = partial(Option, section=MEASURING, verbs=("bench",))
+_output = partial(Option, section=OUTPUT, verbs=("bench",), is_setting=False)
+
 BENCH_OPTIONS = (
-    Option("--vary", section=COMPARING, verbs=BENCH, read=_read_variation, multiple=True, whole_run=False,
-           metavar="OPTION=V,V", complete=_complete_variation, everyday=True,
-           help="Compare values of an option: smt=1,2 or 'mask=0,2;1,3'; several: all combinations",
-           default_help="a choice"),
-    Option("--max-rounds", section=COMPARING, verbs=BENCH, read=at_least(1, 1000), number=True,
-           metavar="N", default_help="40; 1000 with --budget",
-           help="Rounds at most (1000); a clear result needs fewer"),
-    Option("--budget", section=COMPARING, verbs=BENCH, read=_read_time, number=True,
-           metavar="TIME", everyday=True, help="Stop after TIME (90, 10m)", default_help="when decided"),
-    Option("--matters", section=COMPARING, verbs=BENCH, read=_read_fraction, default="2%",
-           number=True, metavar="PART", help="A smaller difference does not matter: 2% or 0.02"),
-    Option("--seed", section=COMPARING, verbs=BENCH, read=at_least(0), number=True, metavar="N",
-           is_setting=False, help="Seed of the random order within rounds", default_help="random"),
-    Option("--metric", section=MEASURING, verbs=BENCH, read=lambda text: (read_pattern(text).pattern,),
-           multiple=True, metavar="REGEX", everyday=True,
-           help="Compare a number in the output, of the slowest rank: 'time: ([0-9.]+)'",
-           default_help="wall time of the slowest rank"),
-    Option("--higher", section=MEASURING, verbs=BENCH, flag=True, everyday=True,
-           help="Higher values of --metric are better, and are added up over ranks"),
-    Option("--format", section=OUTPUT, verbs=BENCH, read=one_of((TABLE, LINES)),
-           words=(TABLE, LINES), default=TABLE, is_setting=False,
-           help="Standard output: {words}; jsonl: a line for each event of the session"),
-    Option("--results", section=OUTPUT, verbs=BENCH, read=name_of("a file"), metavar="FILE",
-           complete=FILES, everyday=True, is_setting=False,
-           help="Append each run to FILE, and resume from it, also with more --max-rounds"),
-    Option("--show", section=OUTPUT, verbs=BENCH, flag=True, everyday=True, is_setting=False,
-           help="Show sessions, compare several: --show FILE..."),
-    Option("--fail-above", section=OUTPUT, verbs=BENCH, read=_read_fraction, number=True,
-           metavar="PART", is_setting=False,
-           help="With --show, exit code 1 if the last session is slower than the first by more than PART"),
-    Option("--export", section=OUTPUT, verbs=BENCH, read=_read_export, multiple=True,
-           metavar="FORMAT", everyday=True, words=tuple(EXPORTS), is_setting=False,
-           help="Write results: json (also for scripts of hyperfine), csv (a row for each run), markdown, svg"
-           " (the table as a picture); FORMAT=FILE: not to standard output"),
+    _comparing("--vary", read=_read_variation, multiple=True, whole_run=False, metavar="OPTION=V,V",
+        complete=_complete_variation, everyday=True, default_help="a choice",
+        help="Compare values of an option: smt=1,2 or 'mask=0,2;1,3'; several: all combinations"),
+    _comparing("--max-rounds", read=at_least(1, 1000), number=True, metavar="N",
+        default_help="40; 1000 with --budget", help="Rounds at most (1000); a clear result needs fewer"),
+    _comparing("--budget", read=_read_time, number=True, metavar="TIME", everyday=True,
+        default_help="when decided", help="Stop after TIME (90, 10m)"),
+    _comparing("--matters", read=_read_fraction, default="2%", number=True, metavar="PART",
+        help="A smaller difference does not matter: 2% or 0.02"),
+    _comparing("--seed", read=at_least(0), number=True, metavar="N", is_setting=False, default_help="random",
+        help="Seed of the random order within rounds"),
+    _measuring("--metric", read=lambda text: (read_pattern(text).pattern,), multiple=True, metavar="REGEX",
+        everyday=True, default_help="wall time of the slowest rank",
+        help="Compare a number in the output, of the slowest rank: 'time: ([0-9.]+)'"),
+    _measuring("--higher", flag=True, everyday=True,
+        help="Higher values of --metric are better, and are added up over ranks"),
+    _output("--format", words=("table", "jsonl"), default="table",
+        help="Standard output: {words}; jsonl: a line for each event of the session"),
+    _output("--results", read=name_of("a file"), metavar="FILE", complete=FILES, everyday=True,
+        help="Append each run to FILE, and resume from it, also with more --max-rounds"),
+    _output("--show", flag=True, everyday=True, help="Show sessions, compare several: --show FILE..."),
+    _output("--fail-above", read=_read_fraction, number=True, metavar="PART",
+        help="With --show, exit code 1 if the last session is slower than the first by more than PART"),
+    _output("--export", read=_read_export, multiple=True, metavar="FORMAT", everyday=True,
+        words=tuple(EXPORTS),
+        help="Write results: json (also for scripts of hyperfine), csv (a row for each run), markdown, svg"
+             " (the table as a picture); FORMAT=FILE: not to standard output"),
 )  # fmt: skip
 
 
