@@ -11,6 +11,7 @@ from ompbind.cli.console import print_message
 from ompbind.cli.option import LENIENT, VerbContext
 from ompbind.cli.settings import Settings
 from ompbind.commands.environment import RunSpec, find_changed
+from ompbind.cpuset import CpuSet, named
 from ompbind.errors import MaskError, OmpbindError, OptionError, PlanError
 from ompbind.launchers.allocation import JobNodes, read_listed_cpus
 from ompbind.machine.model import Machine
@@ -22,11 +23,18 @@ from ompbind.planning.other_runs import NAMED_RUNS, LiveRun
 from ompbind.planning.plan import Plan
 from ompbind.planning.planner import find_possible_cpus, make_plan
 from ompbind.planning.request import MemoryMode, Request, Requests, Sharing, change_requests, list_requests
-from ompbind.procfs.reader import HOST_PID_NAMESPACE, read_pid_namespace
+from ompbind.procfs.reader import HOST_PID_NAMESPACE, read_affinity, read_pid_namespace
 from ompbind.programs.mpi import unbind
 from ompbind.record import Record
 from ompbind.registry.claims import Claim
-from ompbind.registry.registry import DIRECTORY_VARIABLE, Registry, make_division, try_read_occupied
+from ompbind.registry.registry import (
+    DIRECTORY_VARIABLE,
+    Registry,
+    RunInfo,
+    make_division,
+    read_run_info,
+    try_read_occupied,
+)
 
 
 def read_planning_machine(settings: Settings, *groups: Settings) -> Machine:
@@ -34,8 +42,8 @@ def read_planning_machine(settings: Settings, *groups: Settings) -> Machine:
 
     `groups` are further groups. Of this machine, only the CPUs that a batch system lists are allowed.
     """
-    named = any(group.request.devices or group.request.near for group in (settings, *groups))
-    return limit_to_listed(read_machine(settings.topology, devices=named))
+    devices = any(group.request.devices or group.request.near for group in (settings, *groups))
+    return limit_to_listed(read_machine(settings.topology, devices=devices))
 
 
 def limit_to_listed(machine: Machine) -> Machine:
@@ -139,31 +147,63 @@ def register_run(machine: Machine, request: Requests, own: LiveRun, *parts: Sett
     )
 
 
+_FIRST_STEP_S, _LONGEST_STEP_S = 0.05, 1.0  # between two looks at other runs; shorter for runs that exit soon
+
+
 def register_when_free(
     read: Callable[[], Machine], request: Requests, own: LiveRun, *, limit_s: float, prints: bool
 ) -> Registered:
     """Plan and register once other live runs leave the CPUs.
 
-    `read` returns the machine: its allowed CPUs can change while the run waits. With `prints`, a message
-    names the runs that use the CPUs. Raises PlanError after the time limit, and at once the errors that are
-    not due to other runs.
+    It tries again when other runs or the allowed CPUs have changed; `read` returns the machine. Other users
+    see that the run waits. With `prints`, a message names the runs that use the CPUs. Raises PlanError after
+    the time limit, and at once the errors that are not due to other runs.
     """
-
-    def attempt() -> Registered | None:
-        machine, started = read(), own.replace(started=int(time.time()))
-        plan_or_suggest(machine, request, ())
-        with Registry(sharing, started) as registry:
-            try:
-                return plan_and_register(machine, request, registry)
-            except (PlanError, MaskError):
-                return None
-
-    from ompbind.cli.waiting import call_when_free  # noqa: PLC0415 - door: --wait
-
     machine, sharing = read(), list_requests(request)[0].sharing
     plan_or_suggest(machine, request, ())
     wanted = find_possible_cpus(machine, request)
-    return call_when_free(attempt, own, wanted, sharing=sharing, limit_s=limit_s, prints=prints)
+    with Registry(sharing, own) as registry:
+        ticket = registry.register_waiting(wanted)
+    try:
+        give_up_at, step_s = time.monotonic() + limit_s, _FIRST_STEP_S
+        tried: tuple[tuple[LiveRun, ...], CpuSet] | None = None
+        while True:
+            with Registry(sharing, own) as registry:
+                others = registry.occupied
+            if (seen := (others, read_affinity(0))) != tried:
+                tried, step_s = seen, _FIRST_STEP_S
+                machine, started = read(), own.replace(started=int(time.time()))
+                plan_or_suggest(machine, request, ())
+                with Registry(sharing, started) as registry, suppress(PlanError, MaskError):
+                    return plan_and_register(machine, request, registry)
+            left_s = give_up_at - time.monotonic()
+            blockers = [run for run in others if not run.claimed.isdisjoint(wanted)]
+            text = _render_blockers(read_run_info(blockers)) or "another run has just released them"
+            if left_s <= 0:
+                hint = "wait longer, or name other CPUs with --mask"
+                raise PlanError(f"the CPUs are not free after {limit_s:g} s: {text}", hint=hint)
+            if prints:
+                print_message(f"waiting for CPUs: {text}")
+                prints = False
+            time.sleep(min(step_s, left_s))
+            step_s = min(2 * step_s, _LONGEST_STEP_S)
+    finally:
+        if ticket:
+            ticket.release()
+
+
+def _render_blockers(infos: Sequence[RunInfo]) -> str:
+    """Return which runs use CPUs, or wait for them; ranks of one job are named once.
+
+    Example: "run serve (pid 4711, user alice) uses CPUs 0-3; run job (pid 4712, user bob) waits for CPUs 0-7"
+    """
+    jobs = list({(info.run.run_id, info.user): info for info in reversed(infos)}.values())[::-1]
+    texts = []
+    for run, user in ((info.run, info.user) for info in jobs[:NAMED_RUNS]):
+        what = f"waits for {named('CPU', run.wanted)}" if run.wanted else f"uses {named('CPU', run.claimed)}"
+        texts.append(f"run {run.run_id} (pid {run.pid}, user {user}) {what}")
+    more = [f"{len(jobs) - NAMED_RUNS} more"] if len(jobs) > NAMED_RUNS else []
+    return "; ".join(texts + more)
 
 
 _TRIES = 8  # how often a run plans at most, because other runs have registered meanwhile

@@ -8,7 +8,6 @@ import time
 
 import pytest
 
-import ompbind.cli.waiting  # noqa: F401 - before the forks: another user may not read it
 from ompbind.cli.register import register_when_free
 from ompbind.cpuset import named
 from ompbind.errors import MaskError, PlanError
