@@ -1,8 +1,9 @@
-"""What `run` makes of its settings: name, paths, output, options of the supervisor."""
+"""What `run` makes of its settings: name, paths, output, options of the supervisor, the rendezvous."""
 
 import os
 import sys
 import time
+from contextlib import ExitStack
 
 from ompbind.cli.checks import TERMINAL, TERMINAL_HINT, reads_terminal
 from ompbind.cli.console import print_message, supports_colours
@@ -11,7 +12,7 @@ from ompbind.cli.settings import Settings, make_settings
 from ompbind.commands.environment import RunSpec
 from ompbind.commands.placeholders import fill
 from ompbind.commands.rank_command import make_commands
-from ompbind.commands.rank_variables import OMPBIND_RUN_ID
+from ompbind.commands.rank_variables import OMPBIND_RANK, OMPBIND_RUN_ID
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution.run_options import Output, RankGroup, RunOptions
 from ompbind.launchers.launchers import SLURM
@@ -117,15 +118,47 @@ def make_run_options(
 
 
 def set_up_rendezvous(settings: Settings, spec: RunSpec) -> RunSpec:
-    """Add the rendezvous variables for --rendezvous, of each group with a port of its own."""
-    from ompbind.cli import rendezvous  # noqa: PLC0415 - door: --rendezvous
+    """Add the variables of --rendezvous: an address, a free port of each group, and a unique identifier.
 
+    As torchrun does, ompbind lets the kernel choose free ports, which rank 0 binds itself some time later.
+    """
     parts, number = [], len(spec.parts)
-    ports = [None] * number if settings.dry_run else rendezvous.choose_ports(number)
-    for before, port in zip(spec.parts, ports, strict=True):
-        parts.append(after := rendezvous.add_rendezvous(before, port))
-        replaced = rendezvous.find_replaced_variables(before, after)
-        if replaced and not settings.quiet:
-            text = ", ".join(f"{name}={value}" for name, value in replaced)
-            print_message(f"--rendezvous replaces inherited variables: {text}")
+    ports = [_AT_START] * number if settings.dry_run else map(str, _choose_ports(number))
+    for part, port in zip(spec.parts, ports, strict=True):
+        identifier = _AT_START if settings.dry_run else os.urandom(8).hex()
+        added = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "VLLM_DIST_IDENT": identifier}
+        parts.append(
+            part.replace(
+                added_variables=(*added.items(), *part.added_variables),
+                removed_variables=(*part.removed_variables, _AGENT_STORE),
+            )
+        )
+        new, from_user = {_AGENT_STORE: None, **added}, dict(part.added_variables)
+        replaced = [
+            f"{name}={value}"
+            for name, value in sorted(part.base.items())
+            if name in new and name not in from_user and new[name] != value
+        ]
+        if replaced and not settings.quiet and OMPBIND_RANK not in part.base:
+            print_message(f"--rendezvous replaces inherited variables: {', '.join(replaced)}")
     return spec.replace(groups=tuple(parts)) if spec.groups else parts[0]
+
+
+_AT_START = "chosen at start"  # printed by a dry run
+_AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
+"""A variable of torchrun: with it rank 0 expects torchrun to bind the port, and waits."""
+
+
+def _choose_ports(number: int) -> list[int]:
+    """Return different ports that are free on all addresses, IPv4 and IPv6; raises LaunchError."""
+    import socket  # noqa: PLC0415 - door: --rendezvous
+
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    try:
+        with ExitStack() as servers:  # all stay open until the last is chosen, so no port comes twice
+            found = (socket.create_server(("", 0), family=family, dualstack_ipv6=both) for _ in range(number))
+            return [servers.enter_context(server).getsockname()[1] for server in found]
+    except OSError as error:
+        hint = "omit --rendezvous, and set MASTER_ADDR and MASTER_PORT with --env"
+        raise LaunchError(f"--rendezvous: no free port was found: {error.strerror}", hint=hint) from error
