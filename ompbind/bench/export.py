@@ -151,13 +151,10 @@ def render_svg(session: Session, conclusion: Conclusion) -> str:
     return picture.render_svg(render_bench(session, conclusion, picture.SVG_SCREEN), "ompbind bench")
 
 
-EXPORTS: Mapping[str, Callable[[Session, Conclusion], str]] = {
-    "json": render_json,
-    "csv": render_csv,
-    "markdown": render_markdown,
-    "svg": render_svg,
+EXPORTS: Mapping[str, tuple[Callable[[Session, Conclusion], str], bytes]] = {
+    "json": (render_json, b'"ompbind-bench-result/'),
+    "csv": (render_csv, b"number,candidate,"),
+    "markdown": (render_markdown, b"| "),
+    "svg": (render_svg, b"<svg "),
 }
-"""Every format by its name, in the order of --help."""
-
-MARKS = {"json": b'"ompbind-bench-result/', "csv": b"number,candidate,", "markdown": b"| ", "svg": b"<svg "}
-"""What is in the first bytes of each format, and in few other files."""
+"""Every format in the order of --help: its renderer, and what few other files have in their first bytes."""

@@ -15,7 +15,6 @@ from ompbind.bench.candidates import MOST, Choices, add_ranks, make_combinations
 from ompbind.bench.options import BenchSettings, check_variations, make_choice_words, render_run_words
 from ompbind.bench.records import Candidate, Kind, Refusal
 from ompbind.bench.run_candidate import CandidateStart
-from ompbind.bench.table import render_run_time
 from ompbind.cli.run_settings import make_rank_groups
 from ompbind.cli.settings import Settings, make_request, make_requests, make_spec_of_run
 from ompbind.commands.environment import RunSpec
@@ -26,14 +25,14 @@ from ompbind.commands.rank_command import (
     make_unbound_commands,
 )
 from ompbind.commands.rank_variables import RANK_VARIABLES
-from ompbind.cpuset import CpuSet, count
+from ompbind.cpuset import CpuSet
 from ompbind.errors import OmpbindError, PlanError
 from ompbind.machine.model import Machine
 from ompbind.openmp.variables import LIBUV_VARIABLE, OVERRIDING_VARIABLES, THREAD_COUNTS
 from ompbind.planning.notes import find_throttling
 from ompbind.planning.plan import Plan
 from ompbind.planning.request import Requests
-from ompbind.report.text import Column, Screen, clip, render_age, render_cpus, render_paragraph, render_table
+from ompbind.report.text import Column, Screen, clip, render_cpus, render_paragraph, render_table
 from ompbind.text import mask_text
 
 RANKS, AUTO = "ranks", "auto"
@@ -253,16 +252,3 @@ def _render_cpus_of_ranks(candidate: Candidate) -> str:
     if len(texts) > _SHOWN_RANKS:
         texts = [*texts[: _SHOWN_RANKS - 2], "...", texts[-1]]
     return " | ".join(texts)
-
-
-def render_effort(
-    candidates: int, rounds: int, run_s: float | None, budget_s: float | None, screen: Screen
-) -> str:
-    """Render how many runs a session has at most, and how long these take if that is known."""
-    most = candidates * (1 + rounds)
-    text = f"{most} at most: a warm-up and {count(rounds, 'round')} of all candidates"
-    if run_s:
-        text += f"; about {render_age(most * run_s)} if a run takes {render_run_time(run_s)}"
-    if budget_s is not None:
-        text += f"; --budget stops after {render_age(budget_s)}"
-    return render_paragraph("runs", f"{text}; a clear result needs fewer", screen.text_width)

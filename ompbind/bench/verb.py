@@ -18,10 +18,10 @@ from ompbind import __version__
 from ompbind.bench.compare_sessions import compare_sessions, render_failure, render_sessions
 from ompbind.bench.conditions import read_hardware
 from ompbind.bench.decision import conclude
-from ompbind.bench.export import EXPORTS, MARKS
+from ompbind.bench.export import EXPORTS
 from ompbind.bench.metrics import make_metrics
 from ompbind.bench.options import CHECKS, SHOWING, BenchSettings, render_run_words, render_words
-from ompbind.bench.plan_candidates import make_starts, render_candidates, render_effort
+from ompbind.bench.plan_candidates import make_starts, render_candidates
 from ompbind.bench.progress import open_progress
 from ompbind.bench.records import Refusal, Rules, Session, Status
 from ompbind.bench.results import (
@@ -44,7 +44,7 @@ from ompbind.bench.run_candidate import (
     run_candidate,
 )
 from ompbind.bench.session import INTERRUPTED, SessionLoop
-from ompbind.bench.table import list_choices, render_bench
+from ompbind.bench.table import list_choices, render_bench, render_run_time
 from ompbind.cli import CONFIGURATION
 from ompbind.cli.config_defaults import ENV
 from ompbind.cli.console import print_message, read_screen, write_stderr, write_stdout
@@ -66,7 +66,7 @@ from ompbind.planning.plan import Plan
 from ompbind.planning.request import Requests, Sharing
 from ompbind.registry.claims import Claim
 from ompbind.registry.registry import Registry, make_own_run
-from ompbind.report.text import Screen
+from ompbind.report.text import Screen, render_age, render_paragraph
 from ompbind.text import whole_number
 
 EXAMPLES = (
@@ -172,7 +172,7 @@ def _print_warnings(starts: Sequence[CandidateStart]) -> None:
 def _render(
     settings: BenchSettings, starts: Sequence[CandidateStart], refusals: Sequence[Refusal], screen: Screen
 ) -> str:
-    """Return the candidates, and how many runs they may need."""
+    """Return the candidates, how many runs they may need, and how long these take if that is known."""
     candidates = [start.candidate for start in starts]
     path, times = settings.results, list[float]()
     if path and os.path.lexists(path):
@@ -180,8 +180,14 @@ def _render(
     table = render_candidates(candidates, refusals, screen)
     if not candidates:
         return table
-    run_s = median(times) if times else None
-    effort = render_effort(len(candidates), make_rules(settings).max_rounds, run_s, settings.budget, screen)
+    rounds = make_rules(settings).max_rounds
+    most = len(candidates) * (1 + rounds)
+    text = f"{most} at most: a warm-up and {count(rounds, 'round')} of all candidates"
+    if run_s := median(times or [0.0]):
+        text += f"; about {render_age(most * run_s)} if a run takes {render_run_time(run_s)}"
+    if settings.budget is not None:
+        text += f"; --budget stops after {render_age(settings.budget)}"
+    effort = render_paragraph("runs", f"{text}; a clear result needs fewer", screen.text_width)
     return f"{table}\n\n{effort}"
 
 
@@ -321,7 +327,7 @@ Exports: TypeAlias = Sequence[tuple[str, ReportFile | None]]
 
 
 def _prepare_exports(settings: BenchSettings) -> Exports:
-    marks = dict.fromkeys(EXPORTS, b"") if settings.planning.force else MARKS
+    marks = {name: b"" if settings.planning.force else mark for name, (_, mark) in EXPORTS.items()}
     exports = settings.export
     return [(name, prepare_report(path, mark=marks[name]) if path else None) for name, path in exports]
 
@@ -342,7 +348,8 @@ def _show_results(settings: BenchSettings, session: Session, exports: Exports) -
             lines = indent(render_preset("best", found[0].options), "    ")
             write_stdout(f"\nfor 'ompbind run --preset best', in ompbind.toml:\n{lines}")
     for name, file in exports:
-        text = EXPORTS[name](masked, conclusion)
+        render, _ = EXPORTS[name]
+        text = render(masked, conclusion)
         if file:
             write_report(file, text)
         else:

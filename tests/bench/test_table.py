@@ -203,7 +203,7 @@ COMMAND = "python serve.py --name 'two words'"
 
 def export(name, session=None):
     session = session or make_usual_session()
-    return EXPORTS[name](session, conclude(session))
+    return EXPORTS[name][0](session, conclude(session))
 
 
 def test_a_picture_is_the_table_and_loads_nothing():
