@@ -172,11 +172,6 @@ FINE, FAILED = RankExit(rank=0, pid=1, code=0), RankExit(rank=1, pid=2, code=7)
 KILLED = RankExit(rank=2, pid=3, code=None, signal=15, stopped=True)
 
 
-def test_errors_are_pairs_of_rank_and_code():
-    assert WRONG.errors == {(0, "outside"), (2, "narrowed")}
-    assert (WRONG.state, make_verified(GOOD, None).state) == (State.ERROR, State.OK)
-
-
 @pytest.mark.parametrize(("verified", "exits", "more", "code"), [
     (WRONG, (FINE,), {}, 0), (STRICT, (FINE,), {}, 125), (UNSEEN, (FINE,), {}, 125),
     (STRICT, (FINE, FAILED), {}, 7), (UNSEEN, (FINE, FAILED), {}, 7),

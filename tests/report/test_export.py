@@ -3,7 +3,6 @@
 The readers are written from the manuals of the tools; tests/live/test_exports.py asks the tools themselves.
 """
 
-import json
 import re
 import shlex
 from itertools import pairwise
@@ -22,8 +21,6 @@ from ompbind.planning.memory import add_policies
 from ompbind.planning.plan import MemoryPolicy
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request, Sharing
-from ompbind.report.plan_json import plan_record
-from ompbind.report.topology import device_record
 from tests.machines import Shape, make_machine
 from tests.planning.devices.gpus import ROCM_UUIDS, UUIDS, make_amd_gpus, make_gpu, make_nic, make_nvidia_gpus
 from tests.planning.devices.test_variables import one_each, planned
@@ -232,15 +229,6 @@ def test_words_of_docker_survive_a_shell():
 
 NVIDIA = make_nvidia_gpus(4)
 PAIRS = [NVIDIA[:2], NVIDIA[2:]]
-
-
-def test_json_has_the_devices_and_the_request():
-    plan = planned(NVIDIA, PAIRS, {}, share_devices=True, near=("gpu:0",))
-    record = json.loads(json.dumps(plan_record(plan, variables_of(plan))))
-    assert [rank["devices"] for rank in record["ranks"]] == [list(map(device_record, pair)) for pair in PAIRS]
-    assert record["ranks"][1]["env"]["OMPBIND_RANK_DEVICES"] == "gpu:2,gpu:3"
-    request = {"devices": ["gpu"], "share_devices": True, "near": ["gpu:0"], "devices_per_rank": None}
-    assert record["request"].items() >= request.items()
 
 
 def test_slurm_gets_a_mask_of_gpus_by_address_for_each_task():

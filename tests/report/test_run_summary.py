@@ -181,12 +181,6 @@ def test_failures_are_reported(finished, lines):
     assert shown == "\n".join(f"ompbind: {line}" for line in lines)
 
 
-def test_last_words_of_a_single_rank_are_shown_if_its_standard_error_was_not():
-    shown = f"ompbind: rank 0 (pid 100) exited with code 1; its last lines:{TRACE_SHOWN}"
-    for lines, text in ((TRACE, shown), ((), "")):
-        assert render_failures(outcome(coded(0, 1, last_lines=lines)), stderr_shown=False) == text
-
-
 SPEC = RunSpec(argv=("./app", "a b"), run_id="night", base={})
 
 
