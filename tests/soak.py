@@ -14,7 +14,6 @@ import os
 import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ from ompbind.procfs.reader import read_stat
 from tests.live.conftest import OMPBIND, RUNTIME_DIR, children_of, run_program, state_of, wait_until
 from tests.live.other_user import NOBODY, as_user, make_public_ompbind, public_directory
 from tests.live.scenes import CLEANUP_S, Scene, check_messages
+from tests.slurm import find_free_ports
 from tests.soak_plans import PAUSES, SERVER, Event, Plan, allowed_codes, allowed_states, make_plan
 
 LIMIT_S = 12.0
@@ -73,9 +73,7 @@ def make_words(scene: Scene, plan: Plan) -> list[str]:
     """Return the options and commands of a plan; groups may be in a file."""
     words, rows, names = [*plan.options, "--run-id", scene.marker], [], "abc"[: len(plan.groups)]
     for name, group in zip(names, plan.groups, strict=True):
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            port = str(one.getsockname()[1])
+        port = str(*find_free_ports(1))
         ready = ("--ready", group.ready.check.replace("PORT", port)) if group.ready else ()
         options, script = (*group.options, *ready), group.load.script.replace("PORT", port)
         command = scene.command(*([script] if script.startswith("/") else ["sh", "-c", script]))

@@ -6,12 +6,10 @@ import random
 import shlex
 import signal
 import socket
-import socketserver
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -30,6 +28,8 @@ from tests.live.conftest import (
 )
 from tests.live.test_kills import BARE, FAMILY, check_kill, moments, wait_for_supervisor
 from tests.long import LONG, rounds
+from tests.slurm import find_free_ports
+from tests.soak_plans import SERVER as SOAK_SERVER
 
 pytestmark = pytest.mark.usefixtures("stranger")
 
@@ -46,9 +46,7 @@ SERVER = ["sh", "-c", 'sleep "$1"; exec "$0" -um http.server -b 127.0.0.1 "$2"',
 
 @pytest.fixture
 def port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return str(one.getsockname()[1])
+    return str(*find_free_ports(1))
 
 
 def group(scene, name, script, *options):
@@ -190,60 +188,42 @@ time.sleep(60)
 """
 """A rank that writes after how many seconds it is stopped."""
 
-ANSWERS = {
-    "silent": (b"", 0.0), "slow": (b"HTTP/1.1 200 OK\r\nA: " + b"b" * 1000, 0.05),
-    "endless": (b"HTTP/1.1 100 Continue\r\n\r\n" * 100000, 0.0),
-}  # fmt: skip
-"""What an HTTP server sends, and the pause after each byte; without a pause, all at once."""
+
+def serve(answer):
+    """Return the code of a server of the soak program: what it sends to a client first, and then again."""
+    return f"sys.argv[1:] = [{answer!r}, 'PORT']{SOAK_SERVER}"
 
 
-@contextmanager
-def answer(data, pause_s):
-    """Serve data to each client for as long as it reads; yield the port."""
-
-    class Handler(socketserver.BaseRequestHandler):
-        def handle(self):
-            with suppress(OSError):
-                self.request.recv(1000)
-                for block in [data[at : at + 1] for at in range(len(data))] if pause_s else [data]:
-                    self.request.sendall(block)
-                    time.sleep(pause_s)
-                self.request.recv(1000)
-
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        yield server.server_address[1]
-        server.shutdown()
-
-
+HTTP = "http://127.0.0.1:PORT/"
 UNREADY = {
     "regex": ("text:[ab]*c", "os.write(1, b'a' * 1000000)"),  # takes minutes, and handles no signal
     "log": ("text:none", "os.truncate(1, 1 << 36)"),
     "command": ("exec:sh -c 'trap \"\" TERM; sleep 30 & sleep 30'", ""),
-    "silent": ("http://127.0.0.1:{port}/", ""),
-    "slow": ("http://127.0.0.1:{port}/", ""),
-    "endless": ("http://127.0.0.1:{port}/", ""),
-    "closed": ("tcp:{port}", ""),
+    "silent": (HTTP, serve("b'', None")),
+    "slow": (HTTP, serve(r"b'HTTP/1.1 200 OK\r\nA: ', b'b'")),
+    "endless": (HTTP, serve(r"b'HTTP/1.1 100 Continue\r\n\r\n' * 100000, None")),
+    "closed": ("tcp:PORT", ""),
 }
 """What does not get ready: the text of --ready, and what the rank does."""
 
 
 @pytest.mark.alone
 def test_the_time_limit_of_each_kind_of_check_is_hard(scene):
-    with ExitStack() as servers:
-        runs = {}
-        for name, (check, does) in UNREADY.items():
-            port = servers.enter_context(answer(*ANSWERS[name])) if name in ANSWERS else 1
-            words = ["--share", "--run-id", name, "--log-dir", str(scene.directory / f"logs-{name}")]
-            words += ["--ready", check.replace("{port}", str(port)), "--ready-timeout", "1.5"]
-            words += ["--name", "server", *scene.command(*PYTHON, SERVES % does), ":", "--name", "load"]
-            runs[name] = scene.begin(*words, *scene.command("true"))
-        messages = {name: one_line(process.communicate(timeout=20)[1]) for name, process in runs.items()}
+    runs = {}
+    for (name, (check, does)), port in zip(UNREADY.items(), find_free_ports(len(UNREADY)), strict=True):
+        words = ["--share", "--run-id", name, "--log-dir", str(scene.directory / f"logs-{name}")]
+        words += ["--ready", check.replace("PORT", str(port)), "--ready-timeout", "1.5", "--name", "server"]
+        words += [*scene.command(*PYTHON, SERVES % does.replace("PORT", str(port))), ":", "--name", "load"]
+        runs[name] = scene.begin(*words, *scene.command("true"))
+    messages = {name: one_line(process.communicate(timeout=20)[1]) for name, process in runs.items()}
     scene.check_nothing_left("the runs")
     for name, (check, _) in UNREADY.items():
         assert runs[name].returncode == 125
-        for text in (check.partition(":")[2].partition("{")[0], "rank 0 (server 0)", "(--ready-timeout 1.5)"):
+        for text in (
+            check.partition(":")[2].partition("PORT")[0],
+            "rank 0 (server 0)",
+            "(--ready-timeout 1.5)",
+        ):
             assert text in messages[name]
         assert 1.49 < float((scene.directory / name).read_text()) < 2, name
 

@@ -116,6 +116,10 @@ def test_workers_of_python_programs_have_the_policy_and_the_previous_one_is_rest
         with package.placed(make_plan(strict=True), 0):
             assert spawned_policy() == f"bind:{NODE}"
         assert memory_policy.read_policy() == before
+        package.bind_process(make_plan(), 0)
+        assert spawned_policy() == f"bind:{NODE}"
+        package.unbind()
+        assert memory_policy.read_policy() == before
         with pytest.raises(ZeroDivisionError), package.placed(make_plan(), 0):
             raise ZeroDivisionError
         assert memory_policy.read_policy() == before

@@ -14,7 +14,6 @@ import pytest
 
 import ompbind
 from ompbind import Bind, Request, bind_process, make_environment, make_plan, placed, read_machine, unbind
-from ompbind.execution import memory_policy
 from ompbind.machine.read.linux import make_counted_machine
 from tests.live.conftest import allowed_list, clean_environment, run_program, two_cpus, wait_until
 from tests.live.runtimes import path_of
@@ -354,17 +353,6 @@ def test_a_child_of_a_bound_process_can_bind_itself(plan, cpus, method):
         assert report()[0] == {str(cpus[0])}
     finally:
         unbind()
-
-
-def test_the_memory_policy_is_set_and_restored_in_the_calling_thread():
-    plan = make_plan(read_machine(), Request(memory=ompbind.MemoryMode.BIND))
-    if plan.placements[0].memory is None or memory_policy.try_policy(plan.placements[0].memory)[1]:
-        pytest.skip("needs a kernel and a container that allow memory policies")
-    before = memory_policy.read_policy()
-    bind_process(plan, 0)
-    assert memory_policy.read_policy().mode == plan.placements[0].memory.kernel_mode
-    unbind()
-    assert memory_policy.read_policy() == before
 
 
 CALLED = """

@@ -124,14 +124,6 @@ def check_ranks(run, sets):
     assert [cpus_of(run["ranks"][str(rank)]["allowed"]) for rank in range(len(sets))] == sets
 
 
-@pytest.mark.parametrize("name", ["cgroup"])
-def test_a_quota_limits_threads(name, observed):
-    """With a quota of 4 CPUs, two ranks of four CPUs have two threads each, four ranks one each."""
-    for options, threads in (("-n 4", "1"), ("-n 2 --smt all", "2")):
-        ranks = observed["placed"][options]["run"]["ranks"]
-        assert {rank["env"]["OMP_NUM_THREADS"] for rank in ranks.values()} == {threads}
-
-
 @each("memory_policies")
 def test_memory_policies_of_ranks(name, observed, options, expected):
     done = observed["memory_policies"][options]
