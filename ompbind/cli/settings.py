@@ -266,9 +266,9 @@ def make_run_spec(settings: Settings, run_id: str) -> RunSpec:
     hidden: tuple[str, ...] = ()
     added: tuple[tuple[str, str], ...] = ()
     if settings.compat:
-        from ompbind.compat.reading import find_hidden_variables, make_rank_variables  # noqa: PLC0415 - door: --compat
+        from ompbind.compat.reading import make_rank_variables  # noqa: PLC0415 - door: --compat
 
-        hidden, added = find_hidden_variables(settings.compat), make_rank_variables(settings.compat)
+        hidden, added = make_rank_variables(settings.compat)
     if any(os.environ.get(framework.plugin) for framework in FRAMEWORKS.values() if framework.plugin):
         # the options of binding as variables, by which a plug-in in a rank binds its workers
         found = settings.sources.effective.items()

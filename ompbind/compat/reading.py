@@ -97,16 +97,14 @@ def fill_request(
     return request.replace(compat=compat)
 
 
-def find_hidden_variables(framework: str) -> tuple[str, ...]:
-    """Return the variables of a framework that are removed from ranks."""
-    names = FRAMEWORKS[framework]
-    return tuple(filter(None, (names.bind, names.reserve, names.nodes, names.slices)))
+def make_rank_variables(framework: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """Return the variables of a framework that are removed from ranks, and the (NAME, value) pairs to set.
 
-
-def make_rank_variables(framework: str) -> tuple[tuple[str, str], ...]:
-    """Return the (NAME, value) pairs that are set in ranks; values may have fields such as {cpus}."""
+    Values may have fields such as {cpus}.
+    """
     names = FRAMEWORKS[framework]
-    return ((names.bind, names.inside),)
+    removed = filter(None, (names.bind, names.reserve, names.nodes, names.slices))
+    return tuple(removed), ((names.bind, names.inside),)
 
 
 def _find_objection(setting: ForeignSetting, request: Request, given: Collection[str]) -> str:

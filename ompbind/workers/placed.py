@@ -21,7 +21,7 @@ from ompbind.commands import environment
 from ompbind.commands.environment import RunSpec
 from ompbind.commands.rank_variables import Variables, apply_variables
 from ompbind.compat.frameworks import FRAMEWORKS, FrameworkInput
-from ompbind.compat.reading import fill_request, find_hidden_variables, make_rank_variables
+from ompbind.compat.reading import fill_request, make_rank_variables
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import LaunchError, RequestError
 from ompbind.execution import memory_policy
@@ -77,10 +77,8 @@ def make_changes(
     spec = RunSpec(argv=(), run_id=run_id, base=base, group=group)
     identity = environment.make_local_identities(part)[rank - first]
     if part.request.compat:  # its variables were read, and would bind threads again
-        framework = part.request.compat.framework
-        spec = spec.replace(
-            removed_variables=find_hidden_variables(framework), added_variables=make_rank_variables(framework)
-        )
+        removed, added = make_rank_variables(part.request.compat.framework)
+        spec = spec.replace(removed_variables=removed, added_variables=added)
     everything = environment.make_variables(part, identity, spec)
     of_identity = environment.make_identity_variables(plan.placements[rank], identity, spec)
     names = _select_names(variables, everything, of_identity)
