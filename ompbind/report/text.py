@@ -271,10 +271,8 @@ def render_age(seconds: float) -> str:
     return f"{max(0, int(seconds))} s"
 
 
-def render_bytes(size: int | None) -> str:
-    """Return a size in binary units, "unknown" for None."""
-    if size is None:
-        return "unknown"
+def render_bytes(size: int) -> str:
+    """Return a size in binary units."""
     amount, unit = float(size), "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if amount < 1024 or unit == "TiB":
