@@ -135,7 +135,7 @@ def _add_system_facts(host: HostFacts, before: CpuUsage) -> HostFacts:
         others=others,
         idle=idle,
         cpuset=read_limits(root).cpuset,
-        may_bind=try_call(rebind),
+        may_bind=try_call(lambda: os.sched_setaffinity(0, os.sched_getaffinity(0))),
         may_place_memory=try_call(reset_policy),
         kernel=read_kernel(root),
         memory=tuple(read_memory(root)),
@@ -266,13 +266,7 @@ def read_memory(root: Root) -> list[tuple[int | None, float]]:
 _NOT_TRIED = 255
 
 
-def rebind() -> int:
-    """Bind the process to the CPUs of its affinity mask; return 0."""
-    os.sched_setaffinity(0, os.sched_getaffinity(0))
-    return 0
-
-
-def try_call(call: Callable[[], int]) -> Permission:
+def try_call(call: Callable[[], int | None]) -> Permission:
     """Make a call in a child process, whose exit code is the errno; a sandbox may also kill the child."""
     try:
         child = os.fork()
@@ -281,7 +275,7 @@ def try_call(call: Callable[[], int]) -> Permission:
     if child == 0:
         code = _NOT_TRIED
         try:
-            code = call()
+            code = call() or 0
         except OSError as error:
             code = error.errno or _NOT_TRIED
         finally:  # any other exception: there is no such call, or its number is unknown on this system
