@@ -40,13 +40,13 @@ from ompbind.report.text import (
 from ompbind.text import clean_line
 
 
-def list_compared_runs(session: Session) -> Mapping[str, tuple[Run, ...]]:
+def list_compared_runs(session: Session) -> Mapping[str, Sequence[Run]]:
     """Return the runs that count, by candidate: valid ones, without warm-ups."""
     found: dict[str, list[Run]] = {candidate.name: [] for candidate in session.candidates}
     for run in session.runs:
         if run.counts:
             found.setdefault(run.candidate, []).append(run)
-    return {name: tuple(runs) for name, runs in found.items()}
+    return found
 
 
 def shorten_name(name: str, group: GroupConclusion) -> str:

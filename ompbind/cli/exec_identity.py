@@ -110,7 +110,7 @@ def _join_job(
     CPUs, and for their part of the CPU quota. A rank that sees only GPUs of its own keeps them.
     Raises RequestError if the number of ranks on this machine is unknown or contradicts -n.
     """
-    size = _find_local_size(rank, request, settings)
+    size = _find_local_size(rank, settings)
     identity, request = rank.identity.replace(local_size=size), request.replace(ranks=size)
     launcher_cpus = None
     masks = read_task_masks(os.environ, rank.launcher)
@@ -204,7 +204,7 @@ def _request_own_cpus(
     return identity.replace(placement_index=sharers.index(identity.local_rank)), request
 
 
-def _find_local_size(rank: LauncherRank, request: Request, settings: Settings) -> int:
+def _find_local_size(rank: LauncherRank, settings: Settings) -> int:
     """Return the number of ranks on this machine; raises RequestError if it is unknown or contradicts -n."""
     known, local_rank = rank.identity.local_size, rank.identity.local_rank
     requested = settings.request.rank_count if settings.sources.is_given("ranks") else None

@@ -181,10 +181,8 @@ def render_usage_table(outcome: Outcome, plan: Plan, width: int = WIDTH) -> str:
     user_s, system_s = [usage.user_s for usage in used], [usage.system_s for usage in used]
     available_s = [each.usage.wall_s * cpus.get(each.rank, 0) for each in exits]
     memory = ["-" if usage.max_rss_bytes is None else render_bytes(usage.max_rss_bytes) for usage in used]
-    waits, forced = (
-        [usage.voluntary_switches for usage in used],
-        [usage.involuntary_switches for usage in used],
-    )
+    waits = [usage.voluntary_switches for usage in used]
+    forced = [usage.involuntary_switches for usage in used]
     rows = (
         # the title, a cell of each rank, and the cell of the last row: memory peaks have no sum
         ("rank", [str(each.rank) for each in exits], "all"),
