@@ -272,9 +272,8 @@ def open_results(
         size = data.rfind(b"\n") + 1
         if not size:
             if not (data.startswith(_START) or _START.startswith(data)):
-                raise RequestError(
-                    f"--results {path}: the file exists and is not a results file", hint=_ANOTHER
-                )
+                message = f"--results {path}: the file exists and is not a results file"
+                raise RequestError(message, hint=_ANOTHER)
             results = ResultsFile(path, file, 0)
             results.append(make_header(session))
             return results, session
@@ -299,9 +298,8 @@ def open_results(
         if file >= 0:
             os.close(file)
         if isinstance(error, OSError):
-            raise RequestError(
-                f"--results {path}: cannot be written: {error.strerror}", hint=_ANOTHER
-            ) from error
+            message = f"--results {path}: cannot be written: {error.strerror}"
+            raise RequestError(message, hint=_ANOTHER) from error
         raise
 
 
@@ -311,9 +309,8 @@ def read_results(path: str) -> Session:
         with open(path, "rb") as stream:
             data = stream.read()
     except OSError as error:
-        raise RequestError(
-            f"cannot read {path}: {error.strerror}", hint="give a file of --results"
-        ) from error
+        message = f"cannot read {path}: {error.strerror}"
+        raise RequestError(message, hint="give a file of --results") from error
     return _parse(path, data[: data.rfind(b"\n") + 1])
 
 
@@ -352,6 +349,5 @@ def _parse(path: str, data: bytes) -> Session:
     try:
         return parse_session(data.decode().split("\n")[:-1])
     except ValueError as error:
-        raise RequestError(
-            f"{path} is not a results file: {error}", hint="give a file of --results"
-        ) from error
+        message = f"{path} is not a results file: {error}"
+        raise RequestError(message, hint="give a file of --results") from error

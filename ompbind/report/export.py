@@ -86,21 +86,18 @@ def render_slurm(plan: Plan) -> str:
     memory = [_memory_nodes(placement) for placement in ranks]
     for placement, nodes in zip(ranks, memory, strict=True):
         if nodes.bits >> SLURM_NODES:
-            raise RequestError(
-                f"Slurm binds memory to NUMA nodes 0 to {SLURM_NODES - 1} only,"
-                f" rank {placement.rank} has {nodes}",
-                hint="let every task bind itself: srun --cpu-bind=none ompbind exec -- COMMAND",
-            )
+            text = f"Slurm binds memory to NUMA nodes 0 to {SLURM_NODES - 1} only"
+            hint = "let every task bind itself: srun --cpu-bind=none ompbind exec -- COMMAND"
+            raise RequestError(f"{text}, rank {placement.rank} has {nodes}", hint=hint)
     if all(memory):
         words.append(f"--mem-bind=mask_mem:{render_masks(memory)}")
     gpus = [_find_gpus(placement.devices) for placement in ranks]
     if any(gpus):
         numbered = sort_by_address(_find_gpus(plan.machine.devices))  # on a whole node
         if len({gpu.vendor for gpu in numbered}) > 1:
-            raise RequestError(
-                "the machine has GPUs of several vendors: their numbers in Slurm are not known",
-                hint="let every rank set its own: ompbind exec --devices gpu -- COMMAND",
-            )
+            text = "the machine has GPUs of several vendors: their numbers in Slurm are not known"
+            hint = "let every rank set its own: ompbind exec --devices gpu -- COMMAND"
+            raise RequestError(text, hint=hint)
         masks = render_masks(CpuSet(map(numbered.index, own)) for own in gpus)
         words += [f"--gpus-per-node={len(numbered)}", f"--gpu-bind=mask_gpu:{masks}"]
     return " ".join(words)
@@ -166,10 +163,8 @@ def render_systemd(plan: Plan, variables: Sequence[Variables]) -> str:
     lines = ["[Service]", "CPUAffinity=", f"CPUAffinity={placement.cpuset}"]
     nodes, mode = _memory_nodes(placement), plan.request.memory
     if mode is MemoryMode.PREFERRED and len(nodes) > 1:
-        raise RequestError(
-            f"systemd can prefer a single NUMA node only, rank {placement.rank} has {nodes}",
-            hint="use --memory bind or interleave",
-        )
+        text = f"systemd can prefer a single NUMA node only, rank {placement.rank} has {nodes}"
+        raise RequestError(text, hint="use --memory bind or interleave")
     if mode is MemoryMode.WEIGHTED:
         raise RequestError("systemd has no weighted interleave", hint="use --memory interleave")
     if nodes:
@@ -179,10 +174,8 @@ def render_systemd(plan: Plan, variables: Sequence[Variables]) -> str:
             lines.append(f"UnsetEnvironment={name}")
             continue
         if illegal := re.search(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]", value):
-            raise RequestError(
-                f"the value of {name} has the character {illegal[0]!r}, which systemd refuses",
-                hint="use UTF-8 without control characters other than tab and newline",
-            )
+            text = f"the value of {name} has the character {illegal[0]!r}, which systemd refuses"
+            raise RequestError(text, hint="use UTF-8 without control characters other than tab and newline")
         lines.append(f'Environment="{name}={value.translate(_ESCAPES)}"')
     return "\n".join(lines)
 
@@ -232,10 +225,8 @@ def _render_workers(plan: Plan, tool: str, variable: str, hint: str) -> str:
 def _confined_ranks(plan: Plan) -> tuple[Placement, ...]:
     """Return the placements of a plan; raises RequestError if its machine cannot confine processes."""
     if not plan.machine.bindable:
-        raise RequestError(
-            "this system cannot confine a process to CPUs, so there are no CPUs to pass to other tools",
-            hint="use --format sh or --format env for the thread count of a rank",
-        )
+        text = "this system cannot confine a process to CPUs, so there are no CPUs to pass to other tools"
+        raise RequestError(text, hint="use --format sh or --format env for the thread count of a rank")
     return plan.placements
 
 
@@ -284,8 +275,6 @@ def _make_container_options(plan: Plan, placement: Placement) -> list[str]:
 def _find_files(gpu: Device) -> list[str]:
     nodes = [name for name in gpu.names if name.startswith("renderD")]
     if not nodes:
-        raise RequestError(
-            f"the device file of {gpu} is not known, so a container cannot get it",
-            hint="make the plan on the machine itself, or use --format sh",
-        )
+        text = f"the device file of {gpu} is not known, so a container cannot get it"
+        raise RequestError(text, hint="make the plan on the machine itself, or use --format sh")
     return [*(["/dev/kfd"] if gpu.vendor == AMD else []), f"/dev/dri/{nodes[0]}"]
