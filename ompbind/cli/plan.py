@@ -12,7 +12,6 @@ from ompbind.cli.verb import Verb
 from ompbind.commands.environment import make_all_variables
 from ompbind.cpuset import join_words
 from ompbind.errors import OptionError
-from ompbind.planning.plan import Plan
 from ompbind.record import Record
 from ompbind.report import export
 from ompbind.report.picture import render_picture, render_plan_svg
@@ -111,10 +110,14 @@ def plan(ctx: VerbContext) -> int:
     planned = register.plan_or_suggest(machine, request, register.read_other_runs(machine, request))
     variables = make_all_variables(planned, spec) if chosen.takes == "variables" else []
     if chosen.ranks == "one" or rank is not None:
-        chosen_rank = _choose_rank(planned, rank)
-        _, part = planned.find_part(chosen_rank)
-        planned = part.replace(placements=(planned.placements[chosen_rank],))
-        variables = variables[chosen_rank : chosen_rank + 1]
+        if (rank or 0) > (last := len(planned.placements) - 1):
+            ranks = f"ranks 0 to {last}" if last else "only rank 0"
+            raise OptionError(f"--rank {rank}: the plan has {ranks}")
+        if rank is None and last:
+            raise OptionError(f"choose a rank with --rank, 0 to {last}")
+        _, part = planned.find_part(rank or 0)
+        planned = part.replace(placements=(planned.placements[rank or 0],))
+        variables = variables[rank or 0 :][:1]
     for name in ("memory", "bind") if chosen.lacks_groups else ():
         if len({getattr(part.request, name) for part in planned.groups}) > 1:
             text = f"--format {format_} has one --{name} for all ranks, but the groups differ in it"
@@ -127,21 +130,11 @@ def plan(ctx: VerbContext) -> int:
     screen = [read_screen()] if chosen.takes == "screen" else []
     # groups follow each other if the format has a text for each rank
     for first, part in planned.numbered_parts if chosen.ranks == "any" else [(0, planned)]:
-        ranks = slice(first, first + len(part.placements))
-        shown = part.replace(placements=planned.placements[ranks])
-        taken = [variables[ranks]] if chosen.takes == "variables" else screen
+        of_part = slice(first, first + len(part.placements))
+        shown = part.replace(placements=planned.placements[of_part])
+        taken = [variables[of_part]] if chosen.takes == "variables" else screen
         write_stdout(chosen.render(shown, *taken))
     return 0
-
-
-def _choose_rank(planned: Plan, rank: int | None) -> int:
-    last = len(planned.placements) - 1
-    if rank is None and last > 0:
-        raise OptionError(f"choose a rank with --rank, 0 to {last}")
-    if rank is not None and rank > last:
-        ranks = f"ranks 0 to {last}" if last else "only rank 0"
-        raise OptionError(f"--rank {rank}: the plan has {ranks}")
-    return rank or 0
 
 
 VERB = Verb(

@@ -1,7 +1,6 @@
 """`ompbind ps`: the live runs on this machine and their CPUs."""
 
 import json
-import os
 import shlex
 import time
 from collections.abc import Sequence
@@ -10,16 +9,9 @@ from ompbind.cli.console import print_message, read_screen, write_stdout
 from ompbind.cli.option import VerbContext
 from ompbind.cli.verb import Verb, make_format_option
 from ompbind.cpuset import union
-from ompbind.errors import ClaimError
+from ompbind.inspection.targets import read_claims
 from ompbind.registry.claims import WAITING_SUFFIX
-from ompbind.registry.registry import (
-    DIRECTORY_VARIABLE,
-    RunInfo,
-    find_claims_directory,
-    read_claim_list,
-    read_run_info,
-    render_ignored,
-)
+from ompbind.registry.registry import RunInfo, read_run_info, render_ignored
 from ompbind.report.text import (
     PIPE,
     Column,
@@ -43,12 +35,8 @@ def ps(ctx: VerbContext) -> int:
     Each rank that a launcher started with 'ompbind exec' has a line of its own. Runs that wait for CPUs
     (--wait) come last, with the CPUs that they may get.
     """
-    directory = find_claims_directory(os.environ)
-    try:
-        claims, tickets = read_claim_list(directory), read_claim_list(directory, (WAITING_SUFFIX,))
-    except OSError as error:
-        hint = f"runs register there; set {DIRECTORY_VARIABLE} to use another directory"
-        raise ClaimError(f"cannot read {directory}: {error.strerror}", hint=hint) from error
+    directory, claims = read_claims()
+    _, tickets = read_claims((WAITING_SUFFIX,))
     ignored = render_ignored((*claims.ignored, *tickets.ignored), directory)
     if ignored:
         print_message(ignored)

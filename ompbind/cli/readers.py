@@ -1,5 +1,6 @@
 """Readers of the values of options: pure functions text → value, which raise OptionError or PositionError."""
 
+import re
 import shlex
 from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum
@@ -14,6 +15,7 @@ from ompbind.text import whole_number
 _DIGITS = 9  # of a number at most: OpenMP reads numbers of 31 bits
 _DECIMAL_DIGITS = 12  # of a decimal number at most
 _UNITS_S = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+_TIME = re.compile("".join(rf"(?:([0-9.]+){unit})?" for unit in _UNITS_S))
 
 
 def one_of(words: Iterable[str], kind: str = "") -> Callable[[str], str]:
@@ -63,20 +65,14 @@ def at_least(minimum: int, most: int | None = None) -> Callable[[str], int]:
 
 def read_seconds(text: str) -> float:
     """Read a time: seconds, or numbers with the units d, h, m and s in this order (90, 1.5h, 1h30m)."""
-    if _is_decimal(text):
-        return float(text)
-    seconds, number, units = 0.0, "", "".join(_UNITS_S)
-    for character in text:
-        if character in units and _is_decimal(number):
-            seconds += float(number) * _UNITS_S[character]
-            number, units = "", units.partition(character)[2]
-        else:
-            number += character
-    if number or not text:
+    found = _TIME.fullmatch(f"{text}s" if _is_decimal(text) else text)
+    numbers = [number or "0" for number in found.groups()] if found and text else [""]
+    if not all(map(_is_decimal, numbers)):
         hint = "write seconds, or for example 90s, 1h30m or 1.5h"
-        meant = f"write {text}{units[0]}" if units and _is_decimal(number) else ""
+        longer = (f"{text}{unit}" for unit in _UNITS_S)
+        meant = next((f"write {each}" for each in longer if _TIME.fullmatch(each)), "")
         raise OptionError(f"{_quote(text)} is not a time: {hint}", hint=meant)
-    return seconds
+    return sum(float(number) * unit_s for number, unit_s in zip(numbers, _UNITS_S.values(), strict=True))
 
 
 def _is_decimal(text: str) -> bool:

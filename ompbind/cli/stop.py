@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 from ompbind.cli.console import print_message, read_message_width, write_stderr, write_stdout
 from ompbind.cli.option import VerbContext
@@ -110,12 +111,10 @@ def _send(run: LiveRun, path: str) -> tuple[int, Stat, int]:
         raise InspectError(f"{name} belongs to user {user}", hint=f"'kill {run.pid}' stops it, as {user}")
     if sys.platform != "linux":
         raise InspectError(f"{name}: ompbind cannot wait for it on this system", hint=f"use 'kill {run.pid}'")
-    process = read_stat(run.pid)
-    try:
+    process, claim = read_stat(run.pid), -1
+    with suppress(FileNotFoundError):
         claim = open_claim(path)
-    except FileNotFoundError:
-        process = None
-    if process is None:
+    if process is None or claim < 0:
         raise InspectError(f"{name} has just exited")
     give_up_at = time.monotonic() + _START_S
     while time.monotonic() < give_up_at:

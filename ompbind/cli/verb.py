@@ -6,7 +6,6 @@
 
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import click
@@ -81,7 +80,12 @@ class Verb(click.Command):
         self.options = find_options(name)
         params: list[click.Parameter] = [*self.options]
         if words:
-            complete = partial(_complete_word, complete_word)
+
+            def complete(ctx: click.Context, param: click.Parameter, text: str) -> list[Any]:
+                if complete_word is None:
+                    return [make_completion(text, type="file")]
+                return [make_completion(word) for word in complete_word(text) if word.startswith(text)]
+
             argument: dict[str, Any] = {"nargs": -1, "metavar": METAVARS[words], "type": click.UNPROCESSED}
             params.append(click.Argument(["words"], shell_complete=complete, **argument))
         self.has_short_help = any(option.is_everyday(name) for option in self.options)
@@ -243,11 +247,3 @@ def _check_dashes(words: Sequence[str]) -> None:
             name = word.lstrip("".join(_DASHES) + "-")
             hint = f"write {'--' if name[1:] else '-'}{name}"
             raise OptionError(f"{word} begins with a dash ({word[0]}), not with a hyphen (-)", hint=hint)
-
-
-def _complete_word(
-    complete: Complete | None, ctx: click.Context, param: click.Parameter, text: str
-) -> list[Any]:
-    if complete is None:
-        return [make_completion(text, type="file")]
-    return [make_completion(word) for word in complete(text) if word.startswith(text)]

@@ -51,7 +51,7 @@ def find_target(words: Sequence[str]) -> Target:
             pids.append(pid)
         elif found:
             runs.extend(found)
-        elif word and any(run.run_id.startswith(word) for run in _read_claims(CLAIM_SUFFIXES)[1].runs):
+        elif word and any(run.run_id.startswith(word) for run in read_claims()[1].runs):
             unseen.append((f"run {word}", _ELSEWHERE))
         else:
             raise make_unnamed(word, live, _LIST_HINT)
@@ -71,7 +71,7 @@ def read_visible_claims(suffixes: tuple[str, ...] = CLAIM_SUFFIXES) -> Mapping[L
 
     Raises InspectError if the registry is not readable.
     """
-    directory, found, own_namespace = *_read_claims(suffixes), reader.read_pid_namespace()
+    directory, found, own_namespace = *read_claims(suffixes), reader.read_pid_namespace()
     pairs = zip(found.runs, found.names, strict=True)
     return {run: os.path.join(directory, name) for run, name in pairs if run.pid_space in (0, own_namespace)}
 
@@ -79,11 +79,11 @@ def read_visible_claims(suffixes: tuple[str, ...] = CLAIM_SUFFIXES) -> Mapping[L
 def find_all_runs() -> Target:
     """Find all live runs; raises InspectError if the registry is not readable."""
     visible = tuple(read_visible_claims())
-    others = {run.run_id for run in _read_claims(CLAIM_SUFFIXES)[1].runs} - {run.run_id for run in visible}
+    others = {run.run_id for run in read_claims()[1].runs} - {run.run_id for run in visible}
     return Target(runs=visible, unseen=tuple((f"run {name}", _ELSEWHERE) for name in sorted(others)))
 
 
-def _read_claims(suffixes: tuple[str, ...]) -> tuple[str, ClaimList]:
+def read_claims(suffixes: tuple[str, ...] = CLAIM_SUFFIXES) -> tuple[str, ClaimList]:
     """Return the directory of the claims, and the claims with these suffixes; raises InspectError."""
     directory = find_claims_directory(os.environ)
     try:
