@@ -45,13 +45,12 @@ from ompbind.bench.run_candidate import (
 )
 from ompbind.bench.session import INTERRUPTED, SessionLoop
 from ompbind.bench.table import list_choices, render_bench, render_run_time
-from ompbind.cli import CONFIGURATION
+from ompbind.cli import CONFIGURATION, register
 from ompbind.cli.config_defaults import ENV
 from ompbind.cli.console import print_message, read_screen, write_stderr, write_stdout
 from ompbind.cli.groups import split_groups
 from ompbind.cli.option import ValueLevel, VerbContext
 from ompbind.cli.options import find_options
-from ompbind.cli.register import make_local_plan, plan_or_suggest, read_other_runs, read_planning_machine
 from ompbind.cli.report_file import ReportFile, prepare_report, write_report
 from ompbind.cli.run_settings import choose_run_id
 from ompbind.cli.settings import make_planning_settings, make_settings
@@ -60,6 +59,7 @@ from ompbind.cpuset import count
 from ompbind.errors import LaunchError, OptionError, RequestError
 from ompbind.execution.job_control import exit_by_interrupt
 from ompbind.execution.spawn import find_executable
+from ompbind.launchers.launchers import may_have_launcher
 from ompbind.machine.model import Machine
 from ompbind.machine.read.linux import LIVE
 from ompbind.planning.plan import Plan
@@ -139,10 +139,10 @@ def bench(ctx: VerbContext) -> int:
         return run_show(settings)
     planning.check_topology("candidates")
     settings = settings.replace(planning=planning.replace(run_id=choose_run_id(planning.run_id)))
-    machine = read_planning_machine(*settings.planning.parts)
+    machine = register.read_planning_machine(*settings.planning.parts)
     starts, refusals = make_starts(settings, machine, _make_plan)
     if not planning.quiet:
-        _print_warnings(starts)
+        _print_warnings(settings, starts)
     if planning.dry_run:
         write_stdout(_render(settings, starts, refusals, read_screen()))
     elif not starts or ((refusals or not settings.vary) and not planning.quiet):
@@ -154,12 +154,21 @@ def bench(ctx: VerbContext) -> int:
 
 def _make_plan(machine: Machine, request: Requests) -> Plan:
     """Plan for this machine, as `run` does, or for another machine that is only shown."""
-    make = make_local_plan if machine.source == LIVE else plan_or_suggest
-    return make(machine, request, read_other_runs(machine, request, quiet=True))
+    make = register.make_local_plan if machine.source == LIVE else register.plan_or_suggest
+    return make(machine, request, register.read_other_runs(machine, request, quiet=True))
 
 
-def _print_warnings(starts: Sequence[CandidateStart]) -> None:
-    """Print the warnings of all plans, each once, with the candidates that have it unless these are all."""
+def _print_warnings(settings: BenchSettings, starts: Sequence[CandidateStart]) -> None:
+    """Print the warnings of all plans, each once, with the candidates that have it unless these are all.
+
+    First what a launcher does: it has started copies of the session, or its ranks make plans of their own.
+    """
+    if may_have_launcher(os.environ):
+        register.warn_about_launcher(None, None, "bench")
+    varied = {key for key, _ in settings.vary}
+    if {"ompbind", "exec"} <= {*settings.command} and varied <= {"threads", "bind", "proc-bind"}:
+        text = "'ompbind exec' in the command takes threads and binding from its own options and variables"
+        print_message(f"warning: {text} (write --vary env=OMPBIND_THREADS=1,OMPBIND_THREADS=2)")
     plans = {start.candidate.name: start.plan for start in starts if start.plan}
     names: dict[str, list[str]] = {}
     for name, plan in plans.items():

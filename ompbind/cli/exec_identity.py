@@ -14,7 +14,7 @@ from ompbind.errors import PlanError, RequestError
 from ompbind.launchers import find
 from ompbind.launchers.allocation import Binding, find_binding, read_task_masks, request_own_gpus
 from ompbind.launchers.find import LauncherRank
-from ompbind.launchers.launchers import CPUS_PER_TASK, OTHER_RANKS, SLURM
+from ompbind.launchers.launchers import CPUS_PER_TASK, OTHER_RANKS, SLURM, render_unbound
 from ompbind.machine.model import Machine
 from ompbind.machine.read.linux import LIVE
 from ompbind.machine.read.root import DirectoryRoot
@@ -139,7 +139,8 @@ def _join_job(
         text = f"ranks are already bound by {binder}, rank {identity.rank} to {cpus}; they keep their CPUs"
         if len(binding.sharers) > 1:
             text += f", and local {named('rank', binding.sharers)} divide these"
-        print_message(text)
+        unbound = render_unbound(binder, os.environ)
+        print_message(text + f" (with '{unbound}', ompbind chooses)" * bool(unbound))
     if bound and request.mask is None:
         identity, request = _request_own_cpus(identity, request, settings, binding.sharers)
     if request.devices:
@@ -159,7 +160,7 @@ def _find_conflicts(
     this, cpus = f"{bound} rank {rank.identity.rank} to", named("CPU", allowed)
     if allowed - outer:
         text = f"{this} {cpus}, outside of its outer rank, which has {named('CPU', outer)}"
-        yield text, "start the launcher with --bind-to none"
+        yield text, _turn_off_binding(rank)
     if rank.identity.local_rank and not all_ranks:
         return
     wanted = whole_number(os.environ.get(CPUS_PER_TASK)) or 0
@@ -174,7 +175,13 @@ def _find_conflicts(
         yield text, "request a CPU for each rank, or confirm with --share that ranks share CPUs"
     elif binding.overlaps:
         text = f"{bound} several ranks to the same CPUs: their threads will compete"
-        yield text, "turn off the binding of the launcher: then ompbind divides the CPUs"
+        yield text, f"{_turn_off_binding(rank)}: then ompbind divides the CPUs"
+
+
+def _turn_off_binding(rank: LauncherRank) -> str:
+    """Return how to let ompbind choose the CPUs of ranks, for hints."""
+    unbound = render_unbound(rank.launcher, os.environ)
+    return f"write '{unbound}'" if unbound else "turn off the binding of the launcher, as --bind-to none does"
 
 
 def _read_outer_cpus() -> CpuSet:
@@ -227,7 +234,7 @@ def _check_wait(rank: LauncherRank, identity: RankIdentity, settings: Settings, 
     if identity.size > identity.local_size:
         reason, remedy = "has started ranks on other machines too", "let the launcher wait for CPUs"
     elif bound:
-        reason, remedy = "has bound each rank to CPUs of its own", "turn off the binding of the launcher"
+        reason, remedy = "has bound each rank to CPUs of its own", _turn_off_binding(rank)
     else:
         return
     text = (

@@ -303,7 +303,7 @@ class Option(click.Option):
 
         assert isinstance(ctx, VerbContext)
         verb, options, typed = ctx.command.name or "", ctx.sources.options.values(), f"{self.names[0]}{value}"
-        known = [name for option in options for name in option.names]
+        known = [verb, *(name for option in options for name in option.names)]
         for name in (suggestions.find_typed(typed, ctx.typed), (f"{self.long_name}={value}", "")):
             if meant := suggestions.find_option(*name, known):
                 return suggestions.make_hint(meant)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ompbind.cli import CPUS, OUTPUT
-from ompbind.cli.console import read_screen, write_stdout
+from ompbind.cli.console import print_message, read_screen, write_stdout
 from ompbind.cli.inspect import NO_PROCESSES
 from ompbind.cli.option import Option, ValueLevel, VerbContext
 from ompbind.cli.readers import at_least
@@ -112,6 +112,8 @@ def _plan(values: Mapping[str, Any], pids: Sequence[int]) -> dict[int, WantedCpu
     others = [run for run in runs if find_descendants(stats, (run.pid,)).isdisjoint(pids)]
     plan = plan_or_suggest(machine, request, others)
     print_warnings(plan)
+    if (cores := values["cores"]) and not values["mask"] and [*plan.used] != [cores]:
+        print_message(f"note: -c {cores} is a number of cores; -m {cores} is CPU {cores}")
     masks = [placement.cpuset for placement in plan.placements]
     roots: dict[int, WantedCpus] = {}
     for pid, rank, cpus in [(pids[0], None, union(masks)), *zip(workers, range(ranks), masks, strict=True)]:

@@ -11,7 +11,7 @@ from ompbind.cli.console import print_message
 from ompbind.cli.option import LENIENT, VerbContext
 from ompbind.cli.settings import Settings
 from ompbind.commands.environment import RunSpec, find_changed
-from ompbind.cpuset import CpuSet, named
+from ompbind.cpuset import EMPTY, CpuSet, named
 from ompbind.errors import MaskError, OmpbindError, OptionError, PlanError
 from ompbind.launchers.allocation import JobNodes, read_listed_cpus
 from ompbind.machine.model import Machine
@@ -24,7 +24,6 @@ from ompbind.planning.plan import Plan
 from ompbind.planning.planner import find_possible_cpus, make_plan
 from ompbind.planning.request import MemoryMode, Request, Requests, Sharing, change_requests, list_requests
 from ompbind.procfs.reader import HOST_PID_NAMESPACE, read_affinity, read_pid_namespace
-from ompbind.programs.mpi import unbind
 from ompbind.record import Record
 from ompbind.registry.claims import Claim
 from ompbind.registry.registry import (
@@ -72,19 +71,50 @@ def prefer_free_cores(request: Requests, machine: Machine) -> Requests:
 
 
 def plan_or_suggest(machine: Machine, request: Requests, occupied: Sequence[LiveRun]) -> Plan:
-    """Make a plan; the hint of a MaskError has only masks that can be planned, also `all` if it can."""
+    """Make a plan; the hint of a MaskError has only masks that can be planned, also `all` if it can.
+
+    If the plan is possible on the CPUs of the launcher that has bound this process, the hint says so.
+    """
     try:
         return make_plan(machine, request, occupied)
-    except MaskError as error:
-        error.hint += "; --mask all works"
-        keep_working_masks(error, machine, request, occupied)
+    except (MaskError, PlanError) as error:
+        if isinstance(error, MaskError):
+            error.hint += "; --mask all works"
+            keep_working_masks(error, machine, request, occupied)
+        with suppress(OmpbindError):
+            _explain_binding(error, machine, request, occupied)
         raise
+
+
+def _explain_binding(
+    error: OmpbindError, machine: Machine, request: Requests, occupied: Sequence[LiveRun]
+) -> None:
+    """Change the hint if the launcher has bound this process, and would leave it enough CPUs otherwise."""
+    from ompbind.launchers import find, launchers  # noqa: PLC0415 - door: launchers
+
+    root = DirectoryRoot("/")
+    rank = find.find_launcher(os.environ, find.read_ancestors(root, os.getpid()))
+    if rank is None or machine.source != LIVE:
+        return
+    by_slurm = rank.launcher == launchers.SLURM.name
+    cpus = machine.online if by_slurm else find.read_launcher_cpus(root, rank.starter) or EMPTY
+    if isinstance(request, Request) and request.outside_ranks:
+        request = request.replace(ranks=rank.identity.local_size, outside_ranks=0, local_ranks=())
+    make_plan(machine.replace(allowed=cpus), request, occupied)
+    if by_slurm:
+        error.hint += "; --cpus-per-task of srun requests more CPUs"
+        return
+    if machine.allowed < cpus and (unbound := launchers.render_unbound(rank.launcher, os.environ)):
+        bound = f"{rank.launcher} has bound this process to {named('CPU', machine.allowed)}"
+        error.hint = f"{bound}: write '{unbound} -n {rank.identity.size} ompbind exec ...'"
 
 
 def keep_working_masks(
     error: OmpbindError, machine: Machine, request: Requests, occupied: Sequence[LiveRun] = ()
 ) -> None:
     """Remove each clause of a hint, which `; ` separates, with a mask that cannot be planned.
+
+    If its parts can be planned as one, they are joined.
 
     If nothing is left, the hint has the mask of the plan without a mask. With groups, no mask is tried.
     """
@@ -98,7 +128,8 @@ def keep_working_masks(
             return bool(make_plan(machine, request.replace(mask=mask), occupied))
         return False
 
-    error.hint = "; ".join(clause for clause in error.hint.split("; ") if clause and works(clause))
+    clauses = ((clause, clause.replace("|", ",")) for clause in error.hint.split("; "))
+    error.hint = "; ".join(filter(None, (next(filter(works, pair), "") for pair in clauses)))
     with suppress(OmpbindError):
         if not error.hint and isinstance(request, Request):
             placements = make_plan(machine, request.replace(mask=None), occupied).placements
@@ -304,11 +335,11 @@ def print_changed_variables(plan: Plan, spec: RunSpec) -> None:
         print_message(f"inherited variables that conflict with the plan: {text} (--keep-env keeps them)")
 
 
-def warn_about_launcher(plan: Plan, nodes: JobNodes | None) -> None:
-    """Warn if a launcher has started `ompbind run` several times, or not at all in a job of several nodes.
+def warn_about_launcher(plan: Plan | None, nodes: JobNodes | None, verb: str = "run") -> None:
+    """Warn if a launcher has started a verb several times, or `run` not at all in a job of several nodes.
 
-    Only the first copy prints it. Copies that the launcher has bound may each start several ranks on their
-    own CPUs.
+    Only the first copy prints it. Copies that the launcher has bound may each start the several ranks of the
+    plan on their own CPUs.
     """
     from ompbind.launchers import allocation, find, launchers  # noqa: PLC0415 - door: launchers
 
@@ -322,16 +353,17 @@ def warn_about_launcher(plan: Plan, nodes: JobNodes | None) -> None:
     rank = find.find_copies(os.environ, find.read_ancestors(root, os.getpid()))
     if rank is None or rank.identity.local_rank:
         return
-    if len(plan.placements) > 1:
+    if plan and len(plan.placements) > 1:
         masks = allocation.read_task_masks(os.environ, rank.launcher)
         cpus = find.read_launcher_cpus(root, rank.starter)
         if len(allocation.find_binding(rank.identity, plan.machine.allowed, masks, cpus).sharers) == 1:
             return
-    use = "ompbind exec' instead of 'ompbind run"
-    if command := next(row.example for row in launchers.LAUNCHERS if row.name == rank.launcher):
-        use = f"{unbind(command[1].split()[0], os.environ)} -n {rank.identity.size} ompbind exec -- COMMAND"
+    use = f"ompbind exec' instead of 'ompbind {verb}"
+    if unbound := launchers.render_unbound(rank.launcher, os.environ):
+        use = "ompbind bench -- " * (verb == "bench")
+        use += f"{unbound} -n {rank.identity.size} ompbind exec -- COMMAND"
     print_message(
-        f"warning: {rank.launcher} has started {rank.identity.local_size} copies of 'ompbind run' on this"
+        f"warning: {rank.launcher} has started {rank.identity.local_size} copies of 'ompbind {verb}' on this"
         f" machine, and each starts ranks of its own, numbered from 0 (use '{use}':"
         " then each copy is one rank of the job)"
     )

@@ -33,7 +33,7 @@ _WORDS = {
     "stop": "abort kill exit fail", "continue": "ignore keep-going", "restart": "always retry",
     "tag": "label prefix", "table": "text plain human", "gpu": "cuda nvidia rocm amd xpu",
     "nic": "network infiniband ib rdma hca", "gomp": "gnu gcc libgomp", "llvm": "clang libomp omp",
-    "intel": "iomp libiomp5 icx", "docker": "podman",
+    "intel": "iomp libiomp5 icx", "docker": "podman", "slurm": "srun sbatch",
 }  # fmt: skip
 """Words that options accept, and words of other tools for them."""
 
@@ -49,7 +49,9 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("--tp --tp-size --tensor-parallel-size --dp --dp-size --pp --pp-size --data-parallel-size"
      " --pipeline-parallel-size", "-n {N}, or the option of the server after --", ""),
     # which CPUs
-    ("-N", "-n for ranks, or --mask for CPUs and NUMA nodes", ""),
+    ("-N=0", "-m node:0", ""),
+    ("-N", "-n {N} for ranks; -m node:{0} for CPUs of a NUMA node", ""),
+    ("--ntasks-per-socket --npersocket", "-s packages, and -n for the ranks of all packages", ""),
     ("--cpus-per-task --cpus-per-proc --cpus-per-rank --cores-per-task --cores-per-rank", "-c {C}", ""),
     ("--num-threads --nthreads --omp-threads --omp-num-threads --threads-per-rank --threads-per-task",
      "-t {T}", ""),
@@ -59,11 +61,26 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("--pin --pinning --taskset", "-m MASK", ""),
     ("--cpunodebind --node --numa --numa-node --numa-nodes", "-m node:{0}", ""),
     ("--socket --package", "-m package:{0}", ""),
-    ("--cpu-bind --cpu_bind --bind-to --binding --map-by --rankfile --distribution",
-     "-m MASK for CPUs, -c for cores, -s nodes, packages, l3 or cores for domains, or --bind core", ""),
-    ("--hint --nomultithread --no-hyperthreading --no-ht", "--smt 1", ""),
+    (r"--cpu-bind=[\d|]+", "-m {MASK}", ""),
+    ("--bind-to=none --cpu-bind=none", "-m none to bind no rank, or this option before 'ompbind exec'", ""),
+    (r"--map-by=.*(?:socket|package):PE=(\d+)", r"-s packages -c \1", ""),
+    (r"--map-by=.*numa:PE=(\d+)", r"-s nodes -c \1", ""),
+    (r"--map-by=.*PE=(\d+).*", r"-c \1", ""),
+    ("--bind-to=(?:socket|package) --map-by=.*(?:socket|package) --cpu-bind=.*sockets", "-s packages", ""),
+    ("--bind-to=numa --map-by=.*numa --cpu-bind=.*ldoms", "-s nodes", ""),
+    ("--bind-to=l3cache --map-by=.*l3cache", "-s l3", ""),
+    ("--bind-to=hwthread --cpu-bind=.*threads", "--bind thread", ""),
+    ("--bind-to=core --cpu-bind=.*cores", "--bind core", ""),
+    ("--rankfile --rank-by", "-m MASK, as '0-3|4-7' with a part for each rank", ""),
+    ("--distribution", "-s compact for block, or -s spread for cyclic", ""),
+    ("--cpu-bind --cpu_bind --bind-to --binding --map-by",
+     "-m MASK for CPUs, -c for cores, or -s for domains: 'ompbind help coming-from' has examples", ""),
+    ("--hint=multithread --use-hwthread-cpus --hyperthreading --ht", "--smt all", ""),
+    ("--hint=nomultithread --nomultithread --no-hyperthreading --no-ht", "--smt 1", ""),
+    (r"--bind=(close|spread)", r"--bind thread --proc-bind \1", ""),
+    ("--hint", "--smt 1 for nomultithread, or --smt all for multithread", ""),
     ("--threads-per-core", "--smt {K}", ""),
-    ("--use-hwthread-cpus --hyperthreading --ht", "--smt all", ""),
+    ("-S --core-spec", "--reserve-total {K}", ""),
     ("--oversubscribe --overcommit -O", "--share", ""),
     ("--gpus-per-task --gpus-per-rank --gpus-per-proc", "--devices gpu --devices-per-rank {K}", ""),
     ("--gpus --gpu -G --gpus-per-node --gpu-bind --gres --numa-binding", "--devices gpu", ""),
@@ -72,10 +89,13 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
      "--memory bind, which limits memory to the NUMA nodes of the rank's CPUs", ""),
     ("--interleave -i", "--memory interleave", ""),
     ("--weighted-interleave", "--memory weighted", ""),
-    ("--preferred", "--memory preferred", ""),
+    ("--preferred", "--memory preferred, which prefers the NUMA nodes of the rank's CPUs", ""),
+    (r"--memory=(?:[a-z]+:)?(\d[\d,-]*)",
+     r"'numactl --membind \1 ompbind run ...': --memory uses the NUMA nodes of the rank's CPUs", "--memory"),
     ("--localalloc", "--memory local", ""),
     # the environment of ranks
-    ("-x --export -genv --genv -e --setenv", "--env {NAME=VALUE}", ""),
+    ("--export", "--env NAME=VALUE: ranks inherit all other variables", ""),
+    ("-x -genv --genv -e --setenv", "--env {NAME=VALUE}", ""),
     ("--port -p", "--env PORT={{rank+8000}}, or with --fill the option of the server after --", "--fill"),
     ("-wdir --wdir -wd --workdir --working-dir --working-directory --cwd -D", "--chdir {DIR}", ""),
     ("-w", "--chdir DIR, or -n N for a number of workers", ""),
@@ -86,13 +106,16 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("-f --file", "--config {FILE} --group all", "--group"),
     ("--profile", "--preset {NAME}", ""),
     # output
-    ("--hostfile --machinefile --hosts --nodelist --nodes --nnodes --node-rank --node_rank",
-     "'mpirun --bind-to none --hostfile FILE ompbind exec -- CMD': run is for this machine only", "--memory"),
+    ("--nodes", "-s nodes for NUMA nodes, or 'mpirun --bind-to none ompbind exec -- CMD' for machines", ""),
+    ("--hostfile --machinefile --host --hosts -H=.+ --nodelist --nnodes --node-rank --node_rank",
+     "'mpirun --bind-to none --hostfile FILE ompbind exec -- CMD': ompbind is for one machine", "--memory"),
+    ("--multi-prog", "--name for each command: 'ompbind help groups' has examples", ""),
     ("--tag -l --label --tag-output -prepend-rank --prepend-rank", "--output tag", ""),
     ("-o --output-filename --log_dir --log-file --logs --redirects --tee", "--log-dir DIR", ""),
     ("-o --outfile", "'> FILE', which the shell opens", "--version"),
     ("--silent", "--quiet", ""),
     ("--report-bindings --display-map -print-rank-map --debug", "-v", ""),
+    ("--report-bindings --display-map", "no option: plan shows the CPUs of each rank", "plan"),
     ("--test-only --simulate --do-not-launch", "--dry-run", ""),
     ("--json", "--export json", "--export"),
     ("--json", "--format json", "--format"),
@@ -107,7 +130,10 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("-V", "--version", ""),
     ("--hardware -H", "'ompbind topo'", "--memory"),
     ("-p --pid", "'ompbind inspect {PID}'", "--problems"),
+    ("-p -cp -pc -acp -apc --pid", "-m MASK before the PID, or 'ompbind inspect PID' for its CPUs", "rebind"),
+    ("--reset", "-m all", "rebind"),
     # failures and time limits
+    (r"--threads=(\d+):(\d+):(\d+) --time=(\d+):(\d+):(\d+)", r"--timeout \1h\2m\3s", ""),
     ("--time --time-limit", "--timeout TIME, as 90, 5m or 1h30m", ""),
     ("--no-kill --keep-going", "--on-failure continue", ""),
     ("--kill-after --stop-timeout --stop-grace-period", "--grace {TIME}", ""),
@@ -117,6 +143,7 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
      "--verify"),  # of `run` alone
     ("--check", "--verify", ""),
     # measuring
+    (r"--ranks=(\d[\d,]*)", r"--vary ranks=\1", ""),
     ("--runs --warmup --export-json", "'ompbind bench', which repeats and compares runs", "--verify"),
     ("--runs -r --max-runs --min-runs --rounds", "--max-rounds {N}", ""),
     ("--warmup", "no option: the first run of each candidate is a warm-up", "--max-rounds"),
@@ -127,7 +154,8 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
 )  # fmt: skip
 """Options of other tools, what to write here, and the option that a verb must have for this.
 
-By default that is the first word of the text. The value of the option replaces {WORD}.
+By default that is the first word of the text. The value of the option replaces {WORD}. With `=PATTERN`, the
+value must match; its groups replace \\1.
 """
 
 _NO_OPTIONS = ("--kill", "--end", "--slow", "--kind", "--plain")
@@ -151,26 +179,35 @@ def suggest_option(name: str, value: str, known: Collection[str]) -> str:
         return ""
     long = [option.removeprefix("--") for option in known if option.startswith("--")]
     similar = suggest_name(name.lstrip("-").replace("_", "-"), long)
-    return find_option(name, value, known) or (similar and f"--{similar}")
+    short, _, number = re.sub(r"^(-\w)(\d)", r"\1 \2", name).partition(" ")  # -S2
+    return find_option(short, number or value, known) or (similar and f"--{similar}")
 
 
 def make_hint(meant: str) -> str:
     """Return a hint with what to write: a question for one proposal, an instruction for several."""
-    return f"write {meant}" if ", or " in meant or ": " in meant else f"did you mean {meant}?"
+    return f"write {meant}" if re.search(", or |: |; ", meant) else f"did you mean {meant}?"
 
 
 def find_option(name: str, value: str, known: Collection[str]) -> str:
     """Return what to write for an option of another tool, "" if it is none.
 
-    Many tools accept long options with a single dash too.
+    Many tools accept long options with a single dash too. `--name=value` is an option of ompbind with a wrong
+    value: only rows with a pattern are for it.
     """
 
     def fill(part: re.Match[str]) -> str:
         return shlex.quote(value) if value and ("=" in value or "=" not in part[1]) else part[1]
 
+    name, is_own, given = name.partition("=")
+    value, anything = value or given, "" if is_own else "(?s:.*)"
     names = {name, f"-{name}"} if len(name) > len("-x") else {name}
+    if value.startswith("map_cpu:"):
+        value = value.removeprefix("map_cpu:").replace(",", "|")
     for others, text, needed in OTHER_OPTIONS:
-        if names.intersection(others.split()) and (needed or text.split(" ")[0]) in known:
+        typed = (other.partition("=") for other in others.split() if (needed or text.split(" ")[0]) in known)
+        matches = (re.fullmatch(form or anything, value) for other, _, form in typed if other in names)
+        if match := next(filter(None, matches), None):
+            text = match.expand(text) if match.groups() else text
             filled = re.sub(r"(?<!{){([\w=]+)}", fill, text)
             return filled.replace("{{", "{").replace("}}", "}")
     return ""

@@ -1,6 +1,7 @@
 """The text of usage errors: the messages of click in the style of all other errors of ompbind."""
 
 import os
+import shlex
 from collections.abc import Sequence
 
 import click
@@ -10,6 +11,7 @@ from ompbind.cli.option import Option, VerbContext
 from ompbind.cli.options import find_options
 from ompbind.cli.register import check_hint
 from ompbind.errors import OptionError
+from ompbind.launchers.launchers import may_have_launcher
 from ompbind.programs.find_command import find_file
 
 
@@ -36,7 +38,11 @@ def explain_usage_error(error: click.UsageError, args: Sequence[str] = ()) -> Op
         if meant := suggestions.suggest_verb(word, [*VERBS, "--version"]):
             hint = f"did you mean {meant!r}?"
         elif word not in suggestions.NO_VERBS and find_file(word, os.environ):
-            hint = f"to start a command, write 'ompbind run -- {word}'"
+            start = "exec" if may_have_launcher(os.environ) else "run"
+            hint = f"to start a command, write 'ompbind {start} -- {word}'"
+    source = message.removeprefix("unexpected extra argument (").removesuffix(")")
+    if error.ctx and error.ctx.info_name == "topo" and (os.path.exists(source) or ":" in source):
+        hint = f"did you mean --topology {shlex.quote(source)}?"
     return OptionError(message, hint=hint)
 
 

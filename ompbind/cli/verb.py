@@ -156,7 +156,8 @@ class Verb(click.Command):
         warnings = [*ctx.configuration.warnings, *found]
         for word in () if any(word.endswith("ompbind") for word in late) else late:
             option = ctx.find_option(word)
-            if isinstance(option, Option) and option.own and word.startswith(option.long_name):
+            names = option.names if isinstance(option, Option) and (option.own or self.name == "plan") else ()
+            if word.startswith(names if self.name == "plan" else names[-1:]):
                 text = f"{word} is after the command, so it is an option of {late[0]} (write options of"
                 warnings.append(f"{text} ompbind before the command; -- there hides this warning)")
         if self.name in PLANNING:

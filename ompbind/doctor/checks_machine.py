@@ -5,6 +5,7 @@ from itertools import compress
 
 from ompbind.cpuset import EMPTY, CpuSet, count, named
 from ompbind.doctor.facts import UNKNOWN, HostCheck, HostFacts, HostIssue, Permission, error, note, ok
+from ompbind.launchers.launchers import LAUNCHERS, render_unbound
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.model import Level, Machine
 from ompbind.planning.devices.locality import find_locality, find_near
@@ -55,9 +56,10 @@ def check_cpus(host: HostFacts, machine: Machine) -> Iterator[HostIssue]:
         in_container = "docker and podman: --cpuset-cpus; Kubernetes: CPU requests"
         outside = "change AllowedCPUs= of the systemd unit, or request more CPUs from the batch system"
         origins = "taskset, numactl, a batch system or launcher, or a parent process that OpenMP has bound"
-        of_mask = (
-            f"to use more CPUs, find what has set the mask: {origins}; 'taskset -p $$' shows it for a shell"
-        )
+        started_by = (render_unbound(row.name, host.env) for row in LAUNCHERS if row.is_complete(host.env))
+        of_mask = f"to use more CPUs, find what has set the mask: {origins}; 'taskset -p $$' shows it"
+        if unbound := next(filter(None, started_by), ""):
+            of_mask = f"to use more CPUs, start the launcher as '{unbound}'"
         ways = (in_container if host.kernel.container else outside, of_mask)
         remedy = "; ".join(compress(ways, limited_by))
     online = count(len(machine.online), "online CPU")

@@ -241,7 +241,7 @@ def explain_escape(process: ProcessState, cpuset: str = "") -> str:
     if has_onnxruntime(process):
         return _BY_ONNXRUNTIME
     changed = f", or the cpuset of {cpuset} was changed" if cpuset else ""
-    changed = f"the program or another process changed the mask (sched_setaffinity, taskset){changed}"
+    changed = f"the program or another process changed the mask (sched_setaffinity, taskset, rebind){changed}"
     return f"{changed}{_unreadable(process)}"
 
 
@@ -351,7 +351,7 @@ def explain_inheriting(process: ProcessState, masks: Sequence[CpuSet], group: Se
 def explain_without_variable(process: ProcessState, masks: Sequence[CpuSet]) -> str:
     """Return who narrowed threads, if no variable makes an OpenMP runtime do it."""
     if len(masks) == len(process.threads) and len(set(masks)) == 1:
-        who, how = "the process or its parent", "sched_setaffinity, taskset"
+        who, how = "the process or its parent", "sched_setaffinity, taskset, rebind"
         if find_runtimes(process) and not process.is_environment_known:
             who, how = f"{_name_runtime(process)}, {who}", f"OMP_PROC_BIND, {how}"
         return f"{who} set this mask ({how}){_unreadable(process)}"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from ompbind.errors import RequestError
+from ompbind.programs.mpi import unbind
 from ompbind.record import Record
 from ompbind.text import whole_number
 
@@ -202,6 +203,12 @@ OTHER_RANKS = ("JSM_NAMESPACE_RANK", "MV2_COMM_WORLD_RANK", "ALPS_APP_PE")
 
 ALPS sets no local rank. JSM and MVAPICH2 set all variables of their rows according to their documentation.
 """
+
+
+def render_unbound(name: str, env: Env) -> str:
+    """Return the words that start a launcher with the option by which it binds no rank, "" if unknown."""
+    example = next((row.example for row in LAUNCHERS if row.name == name), None)
+    return unbind(example[1].split()[0], env) if example else ""
 
 
 def may_have_launcher(env: Env) -> bool:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from enum import StrEnum
 
 from ompbind.cpuset import CPU_LIMIT, CpuSet, range_text, render_sequence, strided
@@ -26,8 +27,15 @@ SELECTABLE = tuple(level for level in Level if level is not Level.CLUSTER)
 WORDS = ("all", "auto", "none", "nobind")
 """The words of the grammar; only `all` may be combined with other items."""
 
-_MEANT = {"ccd": "l3", "ccx": "l3", "llc": "l3", "socket": "package", "pkg": "package", "numa": "node"}
-"""Names of other tools for levels."""
+_OTHER_FORMS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
+    (r"^map_cpu:([\d,]+)$|^mask_cpu:((?:0x[\da-f]+,?)+)$", lambda it: it[it.lastindex or 0].replace(",","|")),
+    (r"\bs(\d+):", r"package:\1.core:"), (r"\bm(\d+):", r"node:\1.core:"), ("@", ","),  # likwid-pin
+    (r"\b(?:package|socket|pkg):?(?=[\d#])", "package:"), (r"\b(?:numanode|numa|node|n):?(?=[\d#])", "node:"),
+    (r"\b(?:l3cache|ccd|ccx|llc):?(?=[\d#])", "l3:"), (r"\bl2cache:", "l2:"), (r"\bcore(?=\d)", "core:"),
+    ("!|~", "^"), (r"^\w+:all$", "all"), (r"(?<=}),(?={)", "|"), (r"(?<=\d)[; ]+(?=\d)", "|"),
+    (r"{(\d{1,5}):(\d{1,5})}", lambda it: f"{it[1]}-{int(it[1]) + int(it[2]) - 1}"), ("[{}]", ""),
+)  # fmt: skip
+"""Forms of Slurm, likwid-pin, hwloc and OMP_PLACES, in lower case, and what to write."""
 
 TextSpan = tuple[int, int]
 """A position in a text: the index of its first character, and the index after its last one."""
@@ -87,6 +95,18 @@ def parse_mask(text: str) -> Mask:
     """
     if word := MASK_WORDS.get(text.strip()):
         return Mask(text=text, word=word)
+    try:
+        return _read_parts(text)
+    except MaskError as error:
+        meant = text.lower()
+        for form, written in _OTHER_FORMS:
+            meant = re.sub(form, written, meant)
+        with suppress(MaskError):
+            error.hint = error.hint or f"did you mean -m {shlex.quote(_read_parts(meant).text)}?"
+        raise
+
+
+def _read_parts(text: str) -> Mask:
     parts = _split_span(text, (0, len(text)), "|")
     return Mask(text=text, parts=tuple(tuple(_read_items(text, part)) for part in parts))
 
@@ -155,7 +175,7 @@ def _read_selector(text: str, span: TextSpan) -> Selector:
         raise _error(text, mark, "a selector is missing", hint)
     level = next((level for level in SELECTABLE if level == name), None)
     if level is None:
-        meant = _MEANT.get(name.lower()) or suggest_name(name.lower(), SELECTABLE)
+        meant = suggest_name(name.lower(), SELECTABLE)
         hint = f"did you mean {write_mask(text, mark, meant)}?" if meant else ""
         raise _error(text, mark, f"unknown selector {_quote(text, mark)}", hint)
     if not colon:
@@ -213,8 +233,9 @@ def _read_number(text: str, span: TextSpan) -> int:
         highest = f"the highest CPU number is {CPU_LIMIT - 1}"
         raise _error(text, mark, f"{_quote(text, span)} is too large for a CPU number", highest)
     if token.lower() in WORDS:
-        is_allowed = token.lower() == WORDS[0] or text.strip() == token
+        is_allowed = token == text.strip() or token.lower() == WORDS[0] != token
         problem = "must be lower case" if is_allowed else "cannot be combined with other items"
+        problem = "stands alone, without a selector" if token == WORDS[0] else problem
         raise _error(text, mark, f"the word {token.lower()!r} {problem}")
     raise _error(text, mark, f"{_quote(text, span)} is not a number")
 

@@ -76,6 +76,10 @@ def _find_processes(launch: Launch, plan: Plan | None) -> Iterator[WrapperEffect
         name = launch.text.split()[0]
         effect = f"starts processes, and may bind them by rules of its own; the plan binds only {name}"
         yield WrapperEffect(words=launch.text, effect=effect, remedy=remedy)
+    elif launch.text == "parallel" and plan and len(plan.placements) > 1:
+        effect = f"starts all jobs in each of {len(plan.placements)} ranks"
+        remedy = f"for a queue, write 'parallel -j {launch.workers} ompbind exec -c 1 --avoid --wait -- ...'"
+        yield WrapperEffect(words=launch.text, effect=effect, remedy=remedy, code=WRAPPER_THREADS)
     elif not (plan and all(_fit(launch, placement) for placement in plan.placements)):
         effect = f"starts several processes ({launch.workers}), which share the CPUs of one rank"
         if launch.jobs:

@@ -71,7 +71,8 @@ def _find_hint(name: str, env: Mapping[str, str]) -> str:
     if is_assignment:
         return f"set a variable with an option: --env {shlex.quote(name)}"
     if first != name and find_file(first, env):
-        return f"write the command without quotes around all of it: -- {name}"
+        unquoted = f"write the command without quotes around all of it: -- {name}"
+        return f"{unquoted}, or -- sh -c {shlex.quote(name)}"
     if first == "cd":
         return "cd is a command of shells; use --chdir DIR"
     return f"{first} is a command of shells; use sh -c '{first} ...'" if first in _SHELL_COMMANDS else ""

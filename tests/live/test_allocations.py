@@ -95,7 +95,7 @@ def test_a_task_whose_cpus_are_hardware_threads_is_warned_about(command, machine
 @pytest.mark.parametrize(("variables", "options", "text"), rows("""
     CPU_BIND_LIST=0x01                |         | CPU 0 for 4 ranks: their threads will compete (request a CPU
     CPU_BIND_LIST=0x01,0x02           |         | CPUs 0-1 for 4 ranks
-    CPU_BIND_LIST=0x01,0x01,0x06,0x08 |         | (turn off the binding of the launcher
+    CPU_BIND_LIST=0x01,0x01,0x06,0x08 |         | (write 'srun --cpu-bind=none': then
     CPU_BIND_LIST=0x01                | --share |
     CPU_BIND_LIST=0x0F                |         |
 """))  # fmt: skip

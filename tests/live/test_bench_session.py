@@ -216,6 +216,8 @@ def test_warnings_of_plans_name_their_candidates():
     (warning,) = call(*words, "--", "true").stderr.split("ompbind: ")[1:]
     assert re.search(r"more threads than CPUs.*\[threads=4\]", warning, re.S)
     assert call(*words, "-q", "--", "true").stderr == ""
+    given = call(*words, "--", "ompbind", "exec", "--", "true").stderr  # its threads are those of `exec`
+    assert "(write --vary env=OMPBIND_THREADS=1,OMPBIND_THREADS=2)" in one_line(given)
     assert "the command to start is missing" in call("bench", "-n", "2").stderr
     assert "the command to start is missing" not in call("bench", "--show").stderr
 

@@ -64,6 +64,8 @@ def test_busy_children_become_ranks(child, ompbind):
     assert (found[parent], found[waiting], sorted(map(str, found.values()))[:2]) == (None, None, ["0", "1"])
     masks = {0: str(first), 1: str(second), None: str(CpuSet((first, second)))}
     assert {pid: masks_of(pid) for pid in found} == {pid: {masks[rank]} for pid, rank in found.items()}
+    counted = ompbind("rebind", "-c", "1", str(parent), "--dry-run")
+    assert ("note: -c 1 is a number of cores; -m 1 is CPU 1" in one_line(counted)) == (first != 1)
     few = ompbind("rebind", "-n", "5", str(parent))
     assert (few.returncode, "has 4 child processes, fewer than -n 5" in one_line(few)) == (2, True)
 

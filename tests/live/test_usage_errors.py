@@ -24,9 +24,20 @@ from tests.tables import rows
     exec --timeout 5 true               | no such option '--timeout' hint: --timeout is an option of
     plan --devices auto,gpu             | --devices: 'auto,gpu' is not a kind of device
     -n 4                                | no such option '-n' hint: write options after the verb: 'ompbind run
-    run --cpu-bind=map_cpu:0,1 -- true  | no such option '--cpu-bind' hint: write -m MASK for CPUs, -c for
-    run --bind-to core x                | no such option '--bind-to' hint: write -m MASK for CPUs, -c for
-    run --map-by numa x                 | no such option '--map-by' hint: write -m MASK for CPUs, -c for
+    plan -n 2 --cpu-bind=map_cpu:0,4 {T} | no such option '--cpu-bind' hint: did you mean -m '0|4'?
+    run --cpu-bind none x | no such option '--cpu-bind' hint: write -m none to bind no rank, or this option
+    run --map-by node x                 | no such option '--map-by' hint: write -m MASK for CPUs, -c for
+    plan -N 0 {T}                       | no such option '-N' hint: did you mean -m node:0?
+    plan -S2                            | no such option '-S2' hint: did you mean --reserve-total 2?
+    run -N 1 x                          | no such option '-N' hint: write -n 1 for ranks
+    run -t 00:01:30 x                   | -t/--threads: '00:01:30' ... hint: did you mean --timeout 00h01m30s?
+    plan --bind close     | --bind: 'close' ... hint: did you mean --bind thread --proc-bind close?
+    plan --memory bind:1                | --memory: 'bind:1' ... hint: write 'numactl --membind 1 ompbind run
+    plan --format srun                  | --format: 'srun' ... hint: did you mean 'slurm'?
+    bench -n 1,2 x                      | -n/--ranks: '1,2' ... hint: did you mean --vary ranks=1,2?
+    rebind -cp 1 4711                   | -c/--cores: 'p' ... hint: write -m MASK before the PID, or
+    topo sample:two-sockets | unexpected extra argument ... did you mean --topology sample:two-sockets?
+    topo a b                            | unexpected extra arguments (a b) hint: see 'ompbind topo --help'
     plan --format jsn                   | --format: 'jsn' is not table, picture, svg, json, mask, env, sh,
     run --run-id '' true                | --run-id: the name of a run is missing
     run --dry-run=yes -- true           | option '--dry-run' does not take a value hint: see 'ompbind run
@@ -71,19 +82,22 @@ from tests.tables import rows
     run --physcpubind 0 x               | no such option '--physcpubind' hint: did you mean -m 0?
     run --cpuset-cpus=99999 x | no such option '--cpuset-cpus' hint: --mask names CPUs, for example -m '
     run -cpunodebind=0 x | -c/--cores: 'punodebind=0' is not a whole number of at least 1 hint: did you mean
-    run -m core0 x | 'core0' is not a number core0 ^^^^^ hint: --mask names CPUs, for example -m '
+    run -m core0 x | 'core0' is not a number core0 ^^^^^ hint: did you mean -m core:0?
+    run -m nod x | 'nod' is not a number nod ^^^ hint: --mask names CPUs, for example -m '
     run -m socket:0 x | unknown selector 'socket' socket:0 ^^^^^^ hint: did you mean -m package:0?
     run -m ccd:0 -n 9999 x              | unknown selector 'ccd'
+    run -- 'echo a' | command not found: echo a ... without quotes around all of it: -- echo a, or -- sh -c
     run -- 'a; $B'       | command not found: a; $B hint: a command with shell syntax needs a shell: -- sh -c
     """))  # fmt: skip
 def test_usage_errors(line, message):
-    words = shlex.split(line)
+    words = shlex.split(line.replace("{T}", "--topology sample:two-sockets"))
     done = call(*words)
-    assert done.returncode == (127 if "$" in line else 125 if words[0] in ("run", "exec") else 2)
+    assert done.returncode == (127 if "found" in message else 125 if words[0] in ("run", "exec") else 2)
     assert done.stdout == ""
     usage, _, error = done.stderr.partition("ompbind: error: ")
     assert usage.startswith("Usage: ompbind ") == message.startswith(("no such", "unexpected"))
-    assert " ".join(error.split()).startswith(message)
+    begin, _, rest = message.partition(" ... ")
+    assert (begin, rest in one_line(error)) == (" ".join(error.split())[: len(begin)], True), error
 
 
 def test_cores_that_look_like_numbers_of_cpus():
@@ -94,6 +108,21 @@ def test_cores_that_look_like_numbers_of_cpus():
     ):  # fmt: skip
         done = call("plan", "--topology", "synthetic:core:4", "-n", str(1 + text.count("|")), "-c", text)
         assert (done.returncode, done.stderr.rstrip().endswith(f" {hint}")) == (2, True), done.stderr
+
+
+def test_masks_of_other_tools():
+    """likwid-pin, hwloc, Slurm, OMP_PLACES: a mask for one rank, and for two."""
+    for text, one, two in (
+        ("S0:0-3", "package:0.core:0-3", ""), ("M0:0@M1:0", "node:0.core:0,node:1.core:0", ""),
+        ("N1", "node:1", ""), ("socket1", "package:1", ""), ("L3Cache:0", "l3:0", ""), ("ALL", "all", ""),
+        ("!0-1", "'^0-1'", ""), ("core:all", "all", ""), ("map_cpu:0,8", "'0,8'", "'0|8'"),
+        ("mask_cpu:0xf,0xf0", "'0xf,0xf0'", "'0xf|0xf0'"), ("{0:4},{4:4}", "'0-3,4-7'", "'0-3|4-7'"),
+        ("0-3;4-7", "'0-3,4-7'", "'0-3|4-7'"), ("0-3 4-7", "'0-3,4-7'", "'0-3|4-7'"),
+        ("{0},{1,2}", "'0,1,2'", "'0|1,2'"),
+    ):  # fmt: skip
+        for ranks, mask in (("1", one), ("2", two or one)):
+            done = call("plan", "--topology", "sample:two-sockets", "-n", ranks, "-m", text)
+            assert done.stderr.endswith(f"hint: did you mean -m {mask}?\n"), (done.stderr, mask)
 
 
 def test_a_long_value_is_cut():
@@ -126,7 +155,13 @@ OPTIONS_MEANT = {
     ("-x", ""): "--env NAME=VALUE", ("-e", "FOO"): "--env NAME=VALUE", ("--scale", "web=2"): "-n N",
     ("-f", "a.toml"): "--config a.toml --group all", ("--fail-fast", ""): "--on-failure stop",
     ("--gpus-per-task", "2"): "--devices gpu --devices-per-rank 2",
-    ("--time", "00:01:00"): "--timeout TIME, as 90, 5m or 1h30m", ("-l", ""): "--output tag",
+    ("--time", "10"): "--timeout TIME, as 90, 5m or 1h30m", ("--time", "00:01:00"): "--timeout 00h01m00s",
+    ("--bind-to", "hwthread"): "--bind thread", ("--bind-to", "socket"): "-s packages",
+    ("--map-by", "ppr:1:numa"): "-s nodes", ("--map-by", "socket:PE=2"): "-s packages -c 2",
+    ("--cpu-bind", "verbose,cores"): "--bind core", ("--hint", "multithread"): "--smt all",
+    ("--hint", "memory_bound"): "--smt 1 for nomultithread, or --smt all for multithread",
+    ("--export", "ALL,A=1"): "--env NAME=VALUE: ranks inherit all other variables",
+    ("-l", ""): "--output tag", ("-H", ""): "'ompbind topo'",
 }  # fmt: skip
 """The name and the value of an option of another tool → what to write."""
 
@@ -137,6 +172,7 @@ OF_A_VERB = {
     ("--detach", "run"): "'ompbind run ... &', which the shell runs in the background", ("-d", "plan"): "",
     ("--export-json", "bench"): "--export json=5", ("--pid", "inspect"): "'ompbind inspect 5'",
     ("--port", "plan"): "", ("--silent", "plan"): "",
+    ("-H", "exec"): "'mpirun --bind-to none --hostfile FILE ompbind exec -- CMD': ompbind is for one machine",
 }  # fmt: skip
 """The name of an option with the value 5, and a verb → what to write."""
 

@@ -41,6 +41,8 @@ def starts(workers="", instead="mpirun ... ompbind exec -- CMD"):
     (starts("4", ""), {"ranks": 1}, "each with 8 threads (add --processes-per-rank 4)"),
     ({"launch": Launch(text="make", instead="make -j{threads}", workers="9", jobs=True)}, {"ranks": 1},
      "commands at a time, more than the rank has threads (use '--fill -- make -j{threads} ...')"),
+    ({"launch": Launch(text="parallel", workers="2", jobs=True)}, {},
+     "starts all jobs in each of 2 ranks (for a queue, write 'parallel -j 2 ompbind exec -c 1 --avoid"),
     (starts("auto", ""), {}, "each with 4 threads (add -t 1)"),
     # what a plan allows
     ({"rebinds": True, "cpus": CpuSet(range(8))}, {"ranks": 1}, ""),
