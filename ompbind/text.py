@@ -60,7 +60,6 @@ SECRET_ENDS = ("PASSWORD", "PASSWD")
 
 _WORD = rf"(?:(?<![^\W_])(?:{'|'.join(SECRET_WORDS)})|{'|'.join(SECRET_ENDS)})(?![^\W_])"
 _NAME = rf"""(?<![\w.-]) (?=[\w.-]*?{_WORD}) [\w.-]++"""
-_MARKS = (*SECRET_WORDS, *SECRET_ENDS, "//", "BEARER", "AUTHORIZATION")
 _SECRETS = rf"""(?isx)
     ^ (?:[\w-]++=)? {_NAME} = (.+)                              # a whole word, or the text of an option
     | (?<=') {_NAME} = ([^']+) | (?<=") {_NAME} = ([^"]+)       # 'NAME=VALUE' in a text
@@ -80,7 +79,7 @@ def is_secret(name: str) -> bool:
 
 def mask_text(text: str, *, same_length: bool = False) -> str:
     """Return a word of a command, or any text, with "***" for secret values, or as many "*" as they have."""
-    if not any(mark in text.upper() for mark in _MARKS):
+    if not any(mark in text.upper() for mark in (*SECRET_WORDS, "PASSW", "//", "BEARER", "AUTHORIZATION")):
         return text
 
     def mask(found: re.Match[str]) -> str:

@@ -87,7 +87,7 @@ def test_what_cannot_be_stopped_is_an_error(ompbind, start, live):
     start("run", "-q", "--share", "--run-id", "both", *group, up=1)
     own = f"has started it hint: stop its launcher, as with scancel or Ctrl-C, or use 'kill {rank.pid}'"
     for verb, word, code, text in (
-        ("stop", "rank", 1, own), ("stop", str(rank.pid), 1, own), ("stop", "", 2, "no run is given hint: 'ompbind ps'"),
+        ("stop", "rank", 1, own), ("stop", str(rank.pid), 1, own), ("stop", "", 2, "no run is given"),
         ("stop", "nothing", 2, "no live run is named 'nothing' hint: no run was stopped; 'ompbind ps'"),
         ("stop", "web", 2, "no live run is named 'web' hint: it is a group of run both: name the run"),
         ("inspect", "load", 2, "no live run is named 'load' hint: it is a group of run both: name the run"),
