@@ -2,7 +2,6 @@
 
 import ast
 import doctest
-import os
 import pickle
 import re
 import shutil
@@ -170,19 +169,6 @@ def test_wrong_values_are_refused(fields, said, hint):
         make_environment(make_plan(MACHINE, Request(**{} if for_environment else fields)), 0, **fields)
     assert said in str(failure.value)
     assert hint in getattr(failure.value, "hint", str(failure.value))
-
-
-def test_environments_are_new_and_made_from_the_given_base(monkeypatch):
-    plan = make_plan(MACHINE, Request(ranks=2))
-    base = {"OMP_NUM_THREADS": "64", "KMP_AFFINITY": "compact", "HOME": "/root"}
-    env = make_environment(plan, 1, base)
-    assert base == {"OMP_NUM_THREADS": "64", "KMP_AFFINITY": "compact", "HOME": "/root"}
-    assert (env["OMP_NUM_THREADS"], env["HOME"], env["OMPBIND_CPUS"]) == ("4", "/root", "8,10,12,14")
-    assert "KMP_AFFINITY" not in env
-    assert env["OMPBIND_RUN_ID"] == f"python-{os.getpid()}"
-    monkeypatch.setenv("MARK", "here")
-    assert make_environment(plan, 0)["MARK"] == "here"
-    assert "MARK" not in make_environment(plan, 0, {})
 
 
 def test_variables_of_the_user_and_of_frameworks_are_set():

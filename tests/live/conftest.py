@@ -198,6 +198,15 @@ def allowed_list(pid, task=None):
     return next(line.split()[1] for line in status.splitlines() if line.startswith("Cpus_allowed_list"))
 
 
+def read_masks(pid="self"):
+    """Return the affinity mask of each thread of a process, as kernel list text by TID."""
+    masks = {}
+    for tid in os.listdir(f"/proc/{pid}/task"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has just exited
+            masks[tid] = allowed_list(pid, tid)
+    return masks
+
+
 def find_processes(text):
     """Return all other processes with a text in their arguments or variables: their command lines by pid."""
     found = {}

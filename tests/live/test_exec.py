@@ -149,7 +149,7 @@ def leave_out_values(line):
 
 
 @pytest.mark.parametrize("option", ["-v", "--dry-run"])
-def test_each_rank_prints_a_line_about_itself(ompbind, option):
+def test_each_rank_prints_a_line_about_itself(ompbind, claims, option):
     done = ompbind("exec", option, "--", "true", before=launcher_words("mpich", 2, "core"))
     lines = done.stdout.splitlines() if option == "--dry-run" else done.stderr.splitlines()
     found = sorted(line.removeprefix("ompbind: ") for line in lines if " of 2 on node " in line)
@@ -159,14 +159,7 @@ def test_each_rank_prints_a_line_about_itself(ompbind, option):
     shown = re.findall(r"^ompbind: (rank .* on node .*)", (ROOT / "docs/mpi-slurm.md").read_text(), re.M)
     assert [leave_out_values(line) for line in shown] == [leave_out_values(line) for line in found]
     assert done.stdout.count("OpenMP places") == (option == "--dry-run"), "one rank prints the plan"
-
-
-def test_a_dry_run_starts_and_registers_nothing(ompbind, claims, tmp_path):
-    first, second = two_cpus()
-    options = ("-m", f"{first},{second}", "--service-cores", "1", "--dry-run")
-    done = ompbind("exec", *options, "--", "touch", str(tmp_path / "started"))
-    assert (done.returncode, os.listdir(tmp_path), os.listdir(claims)) == (0, [], [])
-    assert f"rank 0 of 1 on node {os.uname().nodename}: CPU {first}, service CPU {second}, 1" in done.stdout
+    assert option == "-v" or os.listdir(claims) == [], "nothing is registered"
 
 
 @in_openmpi
@@ -277,16 +270,6 @@ def test_a_rank_that_the_caller_has_bound_keeps_its_cpus_and_the_same_cpus_are_w
     done = ompbind(before=("sh", "-c", "; ".join(line.format(first, rank, 3) for rank in range(3))))
     assert done.returncode == 0
     assert one_line(done.stderr).count("for 3 ranks: their threads will compete (request a CPU") == 1
-
-
-@in_openmpi
-@pytest.mark.parametrize(("outer", "inner"), [("openmpi", "mpich"), ("mpich", "openmpi")])
-def test_of_two_launchers_the_inner_one_counts(ompbind, outer, inner):
-    before = (*launcher_words(outer, 1), *launcher_words(inner, 2))
-    done = ompbind("exec", "--", *SHOW, before=before)
-    reports = read_reports(done.stdout)
-    assert [report["cpus"] for report in reports] == [[cpu] for cpu in two_cpus()], done.stderr
-    assert {report["OMPBIND_RUN_ID"].partition("-")[0] for report in reports} == {inner}
 
 
 WAIT = ("sh", "-c", "echo up; exec sleep 300")

@@ -1,15 +1,12 @@
 """Other programs read the same machine: hwloc and util-linux, from files and from descriptions."""
 
-import os
-import subprocess
-
 import pytest
 
 from ompbind.machine.model import Level
 from ompbind.machine.read import read_machine
 from ompbind.machine.read.hwloc_xml import parse_xml
 from ompbind.machine.read.synthetic import parse_synthetic
-from tests.live.conftest import required
+from tests.live.conftest import required, run_program
 from tests.machines import Shape, write_tree
 
 SHAPES = [
@@ -23,9 +20,7 @@ def extents(machine, level):
 
 
 def run(*command, **env):
-    done = subprocess.run(command, capture_output=True, env={**os.environ, **env}, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_program(*command, env=env, text=False, check=True).stdout
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=repr)

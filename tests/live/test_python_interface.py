@@ -15,18 +15,10 @@ import pytest
 import ompbind
 from ompbind import Bind, Request, bind_process, make_environment, make_plan, placed, read_machine, unbind
 from ompbind.machine.read.linux import make_counted_machine
-from tests.live.conftest import allowed_list, clean_environment, run_program, two_cpus, wait_until
+from tests.live.conftest import allowed_list, clean_environment, read_masks, run_program, two_cpus, wait_until
 from tests.live.runtimes import path_of
 
 SHOW = ["sh", "-c", "grep Cpus_allowed_list /proc/self/status; echo $OMP_NUM_THREADS-$RANK"]
-
-
-def read_masks():
-    masks = {}
-    for name in os.listdir("/proc/self/task"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has just exited
-            masks[name] = allowed_list(os.getpid(), name)
-    return masks
 
 
 def state():
@@ -192,6 +184,7 @@ def test_without_binding_only_the_variables_are_set():
         env = report()[1]
         assert read_masks() == before
     assert (env["OMP_NUM_THREADS"], env["OMP_PROC_BIND"], env["RANK"]) == ("1", "false", "1")
+    assert env["OMPBIND_RUN_ID"] == f"python-{os.getpid()}"
     assert "OMP_PLACES" not in env
     bind_process(plan, 1)
     assert (read_masks(), os.environ["OMP_NUM_THREADS"]) == (before, "1")

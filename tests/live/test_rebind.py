@@ -7,7 +7,7 @@ import sys
 from ompbind.cli import rebind_processes as rebind
 from ompbind.cli.rebind_processes import WantedCpus, rebind_processes
 from ompbind.cpuset import CpuSet
-from tests.live.conftest import allowed_list, children_of, ranks_of, two_cpus
+from tests.live.conftest import allowed_list, children_of, ranks_of, read_masks, two_cpus
 from tests.live.other_user import NOBODY, as_user
 from tests.live.test_inspect import FORKS, WAIT, child, one_line, region
 
@@ -24,14 +24,7 @@ for _ in range(4): threading.Thread(target=start, daemon=True).start()
 
 
 def masks_of(pid):
-    """Return the masks of all threads of a process, each once."""
-    found = set()
-    for tid in os.listdir(f"/proc/{pid}/task"):
-        try:
-            found.add(allowed_list(pid, tid))
-        except (FileNotFoundError, ProcessLookupError):  # the thread has exited
-            continue
-    return found
+    return {*read_masks(pid).values()}
 
 
 def test_workers_of_a_narrowed_parent_are_repaired(child, region, ompbind):

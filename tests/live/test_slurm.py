@@ -88,7 +88,8 @@ def test_launchers_in_the_script_of_a_job_start_ranks(slurm, tmp_path, launcher)
     required(line.split()[0])
     code, out = run_job(tmp_path, line, slurm)
     assert code == 0, out
-    check_reports(out.splitlines())
+    family = {"openmpi": "openmpi", "hydra": "mpich"}.get(launcher, "slurm")
+    assert check_reports(out.splitlines()) == {family}
 
 
 def test_only_several_tasks_of_a_step_are_copies(slurm, tmp_path):
