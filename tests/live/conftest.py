@@ -257,7 +257,7 @@ PACKAGES = {
     "ctest": "cmake", "ip": "iproute2", "man": "man-db", "pgbench": "postgresql-contrib",
     "mpiexec.hydra": "mpich", "mpirun.openmpi": "openmpi-bin",
     "srun": "slurm-client", "sbatch": "slurm-client", "salloc": "slurm-client",
-    "lstopo-no-graphics": "hwloc-nox", "hwloc-distrib": "hwloc-nox", "hwloc-bind": "hwloc-nox",
+    "lstopo-no-graphics": "hwloc-nox", "hwloc-bind": "hwloc-nox",
     "systemd-analyze": "systemd", "/lib/systemd/systemd": "systemd",
     **dict.fromkeys(("lscpu", "mount", "setpriv", "taskset", "unshare"), "util-linux"),
 }  # fmt: skip
