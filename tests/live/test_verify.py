@@ -313,15 +313,6 @@ def test_intervals_double_until_threads_are_stable(make_child, threads, between,
     assert 3 < child.sample() - before <= 30, "then samples are rare"
 
 
-def test_threads_have_escaped_after_two_samples(make_child):
-    child = make_child(cpus=two_cpus()[:1])
-    for move, escaped in ((None, False), (two_cpus()[:1], False), (two_cpus(), False), (None, True)):
-        if move:
-            child.move(move)
-        child.sample()
-        assert child.sampler.ranks[0].escaped == escaped, "two samples in a row"
-
-
 def test_what_changes_later_is_reported_after_two_samples_and_stops_a_strict_run(make_child):
     both = first, second = two_cpus()
     child = make_child(cpus=both)
