@@ -3,7 +3,8 @@
 A *job* is what the shell has started: the process group of the foreground process of ompbind, and the
 processes in it. A rank has a process group of its own, so it must be given the terminal:
 
-- A rank that reads the terminal and does not write to a pipe has it from the start.
+- A rank that reads the terminal and does not write to a pipe has it from the start. So has a rank that could
+  not request it later, as within `$(...)` of an interactive shell.
 - Any other rank starts in the background. When it reads the terminal or changes its settings, the kernel
   stops it with SIGTTIN or SIGTTOU. That is its *request*: the supervisor gives it the terminal and SIGCONT.
 
@@ -16,7 +17,7 @@ import signal
 from contextlib import suppress
 
 from ompbind.execution.orphans import signal_parent, signal_rank
-from ompbind.execution.signals import TTY_SIGNALS, exit_by_signal
+from ompbind.execution.signals import TTY_SIGNALS, Foreground, exit_by_signal
 from ompbind.procfs.reader import read_caught_signals, read_processes
 
 _STOP_SIGNALS = (signal.SIGSTOP, signal.SIGTSTP)
@@ -36,6 +37,12 @@ class Terminal:
     def is_ours(self) -> bool:
         """Return whether the job is the foreground process group of the terminal."""
         return self._foreground() == self.job
+
+    def is_given_at_start(self, foreground: Foreground, *, writes_there: bool) -> bool:
+        """Return whether the only rank gets the terminal from its start; `writes_there`: to no pipe."""
+        unblocked = {*foreground.default_tty_signals} - foreground.signal_mask
+        can_request_it = unblocked == {*TTY_SIGNALS}  # the kernel stops a background rank that uses it
+        return self.is_ours() and (not can_request_it or (os.isatty(0) and writes_there))
 
     def give(self, group: int) -> None:
         """Make a process group the foreground group of the terminal; the caller must ignore SIGTTOU."""

@@ -21,10 +21,10 @@ from ompbind.execution.loop import Loop
 from ompbind.execution.orphans import REAPED_AT_ONCE, OrphanTracker, Owner, signal_parent, signal_rank
 from ompbind.execution.outcome import KIB, RankExit, make_usage, render_exit, render_exit_status
 from ompbind.execution.output.run_output import RunOutput
-from ompbind.execution.restarts import Restarts, find_refusal
+from ompbind.execution.restarts import Restarts
 from ompbind.execution.run_options import Reporter, RunOptions
 from ompbind.execution.shutdown import Shutdown
-from ompbind.execution.signals import TERMINATION_SIGNALS, TTY_SIGNALS, Foreground, signal_name
+from ompbind.execution.signals import HOLD_S, TERMINATION_SIGNALS, TTY_SIGNALS, Foreground, signal_name
 from ompbind.execution.spawn import FileLimit, StartCommands, spawn
 from ompbind.machine.read.linux_cgroup import read_throttling
 from ompbind.machine.read.root import DirectoryRoot
@@ -34,11 +34,7 @@ from ompbind.procfs.reader import read_if_allowed
 if TYPE_CHECKING:
     from ompbind.execution.sampler import AffinitySampler
 
-
 ROOT = DirectoryRoot("/")
-
-HOLD_S = 0.25
-"""Seconds until a signal is forwarded in a job of Slurm, which may send it to all processes of a step."""
 
 
 class RankChild:
@@ -117,7 +113,7 @@ class Run:
         self.input_rank = ranks[0] if options.stdin_first and not shares_terminal else None
         self.has_input = self.input_rank is not None and not os.path.sameopenfile(0, self.empty_input)
         self.restarts = Restarts()
-        self.shutdown = Shutdown(options.grace, options.timeout)
+        self.shutdown = Shutdown(options.grace)
         labels = {rank: command.label or str(rank) for rank, (command, _) in sorted(starts.items())}
         self.output = RunOutput(options.output, labels, reporter, self.loop)
         self.peak_bytes = 0
@@ -162,8 +158,7 @@ class Run:
         if self.waiting:
             self._start(self.waiting.pop(0))
             return True
-        last = self._find_restart()
-        if last:
+        if last := self._find_restart():
             self._start(last.rank, last)
             return True
         self.loop.call_at(self.restarts.next_at, self._wake_up)
@@ -217,7 +212,8 @@ class Run:
             started_at = self.loop.now()
             try:
                 with self.limit:
-                    pid = self.processes.spawn(command, path, self.foreground, files, self._find_terminal())
+                    terminal = self.terminal if self._gets_terminal() else None
+                    pid = self.processes.spawn(command, path, self.foreground, files, terminal)
             finally:
                 self.output.close_streams(out, err)
         except LaunchError as error:
@@ -233,18 +229,10 @@ class Run:
             if self.options.publish_restarts:
                 self.options.publish_restarts(self.restarts.count)
 
-    def _find_terminal(self) -> Terminal | None:
-        """Return the terminal if the only rank gets it from its start.
-
-        It does if it reads the terminal and writes to no pipe, so that no other process of the job needs it.
-        It also does if it could not request the terminal later, as within `$(...)` of an interactive shell.
-        """
-        if not (self.is_single and self.options.stdin_first and self.terminal.is_ours()):
-            return None
-        unblocked = {*self.foreground.default_tty_signals} - self.foreground.signal_mask
-        can_request_it = unblocked == {*TTY_SIGNALS}  # the kernel stops a background rank that uses it
-        inherits = self.options.output is None and not self.output.goes_to_pipe
-        return self.terminal if not can_request_it or (os.isatty(0) and inherits) else None
+    def _gets_terminal(self) -> bool:
+        is_for_terminal = self.options.output is None and not self.output.goes_to_pipe
+        is_alone = self.is_single and self.options.stdin_first
+        return is_alone and self.terminal.is_given_at_start(self.foreground, writes_there=is_for_terminal)
 
     def _add_child(self, pid: int, child: RankChild | Check) -> None:
         self.children[pid] = child
@@ -353,12 +341,8 @@ class Run:
             self.output.note_broken_pipe()
         group, next_step = self.options.groups[self.starts[rank_exit.rank][0].group], ""
         if group.restart and not (rank_exit.stopped or self.output.reader_closed):
-            refusal = find_refusal(group.restart, rank_exit, requested=requested)
-            if refusal:
-                next_step = f"; {refusal}"
-            else:
-                wait_s = self.restarts.schedule(group.restart, rank_exit, self.loop.now())
-                next_step = f"; attempt {rank_exit.attempt + 1} starts in {wait_s:g} s"
+            now = self.loop.now()
+            next_step = f"; {self.restarts.schedule(group.restart, rank_exit, now, requested=requested)}"
         has_several_ranks = len(self.exits) > 1 or self.has_unfinished
         # "stopping rank … with SIGTERM" was reported before, so an exit by that signal is no news.
         is_expected = rank_exit.stopped and rank_exit.signal in (*TERMINATION_SIGNALS, signal.SIGKILL)

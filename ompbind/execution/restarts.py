@@ -24,17 +24,6 @@ class RestartPolicy(Record):
     healthy_s: float = 600.0
 
 
-def find_refusal(policy: RestartPolicy, rank_exit: RankExit, *, requested: bool = False) -> str:
-    """Return why a failed rank does not start again, "" if it does; `requested`: by a signal of the user."""
-    if requested:
-        return "it does not start again after a signal from you"
-    if rank_exit.status in (126, 127):  # a command that cannot be executed or is not found fails again
-        return f"it does not start again after exit code {rank_exit.status}"
-    if policy.limit is not None and rank_exit.attempt > policy.limit:
-        return f"it does not start again after {count(rank_exit.attempt, 'attempt')}"
-    return ""
-
-
 ATTEMPTS_KEPT = 100  # earlier attempts of each rank that are kept for the report, the last ones
 
 
@@ -56,14 +45,23 @@ class Restarts:
         """The next deadline; None if there is none."""
         return min((at for at in self.waiting.values() if at is not None), default=None)
 
-    def schedule(self, policy: RestartPolicy, rank_exit: RankExit, now: float) -> float:
-        """Let a failed rank wait for its restart; returns the seconds to its deadline."""
+    def schedule(self, policy: RestartPolicy, rank_exit: RankExit, now: float, *, requested: bool) -> str:
+        """Let a failed rank wait for its restart, if it starts again; returns the text that says so.
+
+        `requested`: it failed by a signal of the user.
+        """
+        if requested:
+            return "it does not start again after a signal from you"
+        if rank_exit.status in (126, 127):  # a command that cannot be executed or is not found fails again
+            return f"it does not start again after exit code {rank_exit.status}"
+        if policy.limit is not None and rank_exit.attempt > policy.limit:
+            return f"it does not start again after {count(rank_exit.attempt, 'attempt')}"
         rank, wait_s = rank_exit.rank, policy.first_wait_s
         if rank in self._waits and rank_exit.usage.wall_s < policy.healthy_s:
             wait_s = 2 * self._waits[rank]
         self._waits[rank] = wait_s = min(wait_s, policy.longest_wait_s)
         self.waiting[rank] = now + wait_s
-        return wait_s
+        return f"attempt {rank_exit.attempt + 1} starts in {wait_s:g} s"
 
     def take_due(self, now: float) -> list[int]:
         """Return the ranks whose deadline is over, those included that have not started since."""

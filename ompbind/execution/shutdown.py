@@ -1,7 +1,6 @@
 """How a run is stopped: by signals of increasing force, and how long it still waits for a slow reader."""
 
 import signal
-import time
 
 from ompbind.errors import LaunchError
 
@@ -24,11 +23,11 @@ class Shutdown:
     came before all ranks were started. After `kill_sent` or `foreground_exited` orphans are killed without
     a grace period; without a foreground process nothing is reported either. With `output_abandoned` the run
     does not wait until its remaining output is written. `until_reached` is set when the group of --until has
-    exited before the run was stopped. `timeout_at` is when --timeout ends the run, `reader_give_up_at` when
-    output is abandoned unless some of it is read.
+    exited before the run was stopped. `reader_give_up_at` is when output is abandoned unless some of it is
+    read.
     """
 
-    def __init__(self, grace_s: float, timeout_s: float | None) -> None:
+    def __init__(self, grace_s: float) -> None:
         self.grace_s = grace_s
         self.begun = False
         self.due_at: float | None = None
@@ -36,7 +35,6 @@ class Shutdown:
         self.start_interrupted_by: int | None = None
         self.timed_out = self.kill_sent = self.foreground_exited = self.output_abandoned = False
         self.until_reached = False
-        self.timeout_at = time.monotonic() + timeout_s if timeout_s else None
         self.reader_give_up_at: float | None = None
         self._sent_at = 0.0
         self._remaining: list[int] = []
@@ -74,10 +72,7 @@ class Shutdown:
         self.output_abandoned = self.output_abandoned or (idle and not is_repeated)
 
     def note_timeout(self, now: float) -> bool:
-        """Return True once, when the timeout is over and nothing has stopped the run before."""
-        if self.timeout_at is None or now < self.timeout_at:
-            return False
-        self.timeout_at = None
+        """Note that the timeout is over; returns whether nothing has stopped the run before."""
         self._requested_at = now
         self.timed_out = not self.begun
         return self.timed_out

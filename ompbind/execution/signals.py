@@ -21,6 +21,9 @@ FORWARDED_SIGNALS = tuple(
 )
 """All other signals are forwarded to every rank and have no other effect: HUP, USR1, WINCH and so on."""
 
+HOLD_S = 0.25
+"""Seconds until a signal is forwarded in a job of Slurm, which may send it to all processes of a step."""
+
 TTY_SIGNALS = (signal.SIGTTIN, signal.SIGTTOU)
 """Signals by which the kernel stops a background process that uses the terminal; ompbind ignores them."""
 

@@ -98,7 +98,8 @@ def _start_all(run: Run) -> None:
             run.output.message(f"timeout after {run.options.timeout:g} s")
             run.stop(signal.SIGTERM)
 
-    run.loop.call_at(run.shutdown.timeout_at, handle_timeout)
+    if run.options.timeout:
+        run.loop.call_at(run.loop.now() + run.options.timeout, handle_timeout)
     run.orphans.is_subreaper = become_subreaper()  # before any rank can exit
     if not (run.orphans.is_subreaper or run.options.keep_descendants):
         run.output.message("warning: daemons of ranks may be left: the system refuses to report them (prctl)")

@@ -3,7 +3,7 @@
 import pytest
 
 from ompbind.execution.outcome import RankExit, Usage
-from ompbind.execution.restarts import RestartPolicy, Restarts, find_refusal
+from ompbind.execution.restarts import RestartPolicy, Restarts
 
 POLICY = RestartPolicy()
 
@@ -19,8 +19,10 @@ def failure(rank=0, attempt=1, code=3, ran_s=0.0):
     (None, 1, 127, False, "after exit code 127"), (None, 1, 3, True, "after a signal from you"),
 ])  # fmt: skip
 def test_refusals(limit, attempt, code, requested, refusal):
-    found = find_refusal(RestartPolicy(limit=limit), failure(attempt=attempt, code=code), requested=requested)
-    assert found.removeprefix("it does not start again ") == refusal
+    last = failure(attempt=attempt, code=code)
+    text = Restarts().schedule(RestartPolicy(limit=limit), last, 0.0, requested=requested)
+    starts = f"attempt {attempt + 1} starts in 1 s"
+    assert text == (f"it does not start again {refusal}" if refusal else starts)
 
 
 @pytest.mark.parametrize(("ran_s", "waits_s"), [
@@ -31,6 +33,7 @@ def test_waits_double_until_an_attempt_was_healthy(ran_s, waits_s):
     restarts, found = Restarts(), []
     for attempt, seconds in enumerate(ran_s, 1):
         last = failure(attempt=attempt, ran_s=seconds)
-        found.append(restarts.schedule(POLICY, last, 0.0))
+        restarts.schedule(POLICY, last, 0.0, requested=False)
+        found.append(restarts.waiting[0])
         restarts.note_start(last)
     assert found == waits_s
