@@ -88,11 +88,6 @@ class RunSpec(Record):
         return identity.rank + (self.group.first_rank if self.group else 0)
 
 
-def make_local_identities(plan: Plan) -> list[RankIdentity]:
-    """Return the identities of the ranks of a run that has ranks on this machine only."""
-    return make_identities(len(plan.placements))
-
-
 def make_identities(size: int) -> list[RankIdentity]:
     """Return the identities of the ranks of a run with `size` ranks, all on this machine."""
     sizes = {"size": size, "local_size": size}
@@ -120,7 +115,7 @@ def make_all_variables(plan: Plan, spec: RunSpec) -> list[Variables]:
     return [
         make_variables(part, identity, own)
         for part, own in list_parts(plan, spec)
-        for identity in make_local_identities(part)
+        for identity in make_identities(len(part.placements))
     ]
 
 

@@ -14,7 +14,6 @@ from ompbind.commands.environment import (
     make_fields,
     make_identities,
     make_identity_variables,
-    make_local_identities,
     make_variables_and_fields,
 )
 from ompbind.commands.placeholders import Fields, fill
@@ -71,7 +70,7 @@ def make_commands(plan: Plan, spec: RunSpec) -> list[RankCommand]:
     return [
         make_command(part, identity, own)
         for part, own in list_parts(plan, spec)
-        for identity in make_local_identities(part)
+        for identity in make_identities(len(part.placements))
     ]
 
 
@@ -150,11 +149,6 @@ def make_spec_before_plan(spec: RunSpec, rank: int = 0, local_rank: int = 0, *, 
         wrap=tuple(fill(word, fields, "--wrap", is_command=True) for word in spec.wrap),
         chdir=fill(spec.chdir, fields, "--chdir", is_command=True),
     )
-
-
-def make_attempt(command: RankCommand, attempt: int) -> RankCommand:
-    """Return the command of a rank for one of its attempts, which are counted from 1."""
-    return command.replace(env={**command.env, names.OMPBIND_ATTEMPT: str(attempt)})
 
 
 def mask_secrets(spec: RunSpec) -> RunSpec:

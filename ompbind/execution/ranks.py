@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ompbind.commands.rank_command import make_attempt
+from ompbind.commands.rank_variables import OMPBIND_ATTEMPT
 from ompbind.cpuset import named
 from ompbind.errors import LaunchError
 from ompbind.execution.groups import Answer, Check, Groups
@@ -203,7 +203,7 @@ class Run:
         attempt, heading = 1, ""
         if last:
             attempt = last.attempt + 1
-            command = make_attempt(command, attempt)
+            command = command.replace(env={**command.env, OMPBIND_ATTEMPT: str(attempt)})
             at, how = time.strftime("%Y-%m-%d %H:%M:%S"), f"attempt {last.attempt} {render_exit_status(last)}"
             heading = f"--- ompbind: {command.name}, attempt {attempt}, {at}; {how} ---"  # in log files
         try:

@@ -137,7 +137,7 @@ def _make_variables(plan: Plan, spec: RunSpec) -> Iterator[Variables]:
 
     RANK, LOCAL_RANK and the like are left out: vLLM numbers its workers itself.
     """
-    for identity in environment.make_local_identities(plan):
+    for identity in environment.make_identities(len(plan.placements)):
         placement = plan.placements[identity.placement_index]
         numbers = environment.make_identity_variables(placement, identity, spec)
         others = [name for name in numbers if not name.startswith(PREFIX)]

@@ -75,7 +75,7 @@ def make_changes(
     first, part = plan.find_part(rank)
     run_id, group = run_id or f"python-{os.getpid()}", environment.identify_group(plan, first, part)
     spec = RunSpec(argv=(), run_id=run_id, base=base, group=group)
-    identity = environment.make_local_identities(part)[rank - first]
+    identity = environment.make_identities(len(part.placements))[rank - first]
     if part.request.compat:  # its variables were read, and would bind threads again
         removed, added = make_rank_variables(part.request.compat.framework)
         spec = spec.replace(removed_variables=removed, added_variables=added)

@@ -3,8 +3,8 @@
 import pytest
 
 from ompbind.commands import rank_command
-from ompbind.commands.environment import RunSpec, find_changed, make_local_identities
-from ompbind.commands.rank_command import make_attempt, make_command
+from ompbind.commands.environment import RunSpec, find_changed, make_identities
+from ompbind.commands.rank_command import make_command
 from ompbind.commands.rank_variables import find_attempt, find_rank
 from ompbind.cpuset import CpuSet
 from ompbind.masks.mask import parse_mask
@@ -18,13 +18,10 @@ DUAL = make_machine(Shape(packages=2, cores=4, smt=2))
 def commands(base=None, request=None, machine=DUAL, **spec):
     plan = make_plan(machine, request or Request(ranks=2, reserve=1))
     made = RunSpec(**{"argv": ("app", "-x"), "run_id": "r1", "base": base or {}, **spec})
-    return [make_command(plan, identity, made) for identity in make_local_identities(plan)]
+    return [make_command(plan, identity, made) for identity in make_identities(len(plan.placements))]
 
 
-def test_a_further_attempt_differs_in_one_variable():
-    first = commands()[0]
-    third = make_attempt(first, 3)
-    assert third == first.replace(env={**first.env, "OMPBIND_ATTEMPT": "3"})
+def test_the_attempt_of_an_environment():
     found = [find_attempt({"OMPBIND_ATTEMPT": value}) for value in ("3", "", "-2", "x")]
     assert (found, find_attempt({})) == ([3, 1, 1, 1], 1)
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ompbind.commands.environment import RunSpec, make_local_identities
+from ompbind.commands.environment import RunSpec, make_identities
 from ompbind.commands.rank_command import make_command
 from ompbind.compat.frameworks import FRAMEWORKS, FrameworkInput
 from ompbind.compat.reading import fill_request, make_foreign_settings
@@ -154,7 +154,7 @@ def test_ranks_get_the_variables_of_vllm_for_a_preloaded_runtime():
     spec = RunSpec(argv=("x",), run_id="r", base={}, added_variables=(("KMP_TPAUSE", "1"),))
     for library, blocktime in (("preloaded iomp", "5"), ("preloaded gomp", None)):
         made = make_plan(DUAL, wanted({}, workload=workload("python", library)))
-        found = make_command(made, make_local_identities(made)[0], spec).env
+        found = make_command(made, make_identities(len(made.placements))[0], spec).env
         assert (found.get("KMP_BLOCKTIME"), found["KMP_TPAUSE"]) == (blocktime, "1")
 
 

@@ -16,7 +16,7 @@ from ompbind.cli.options import find_options
 from ompbind.cli.run import VERB
 from ompbind.cli.run_settings import make_output, make_run_options
 from ompbind.cli.settings import make_planning_settings, make_request, make_run_spec
-from ompbind.commands.environment import make_local_identities
+from ompbind.commands.environment import make_identities
 from ompbind.commands.rank_command import make_command, make_spec_before_plan
 from ompbind.cpuset import CpuSet
 from ompbind.errors import OmpbindError
@@ -114,7 +114,7 @@ def plan_result(settings, runs):
         plan = make_plan(HYBRID, make_request(settings, make_spec_before_plan(spec), HYBRID), runs)
     except OmpbindError as error:
         return None, None, error.message
-    commands = [make_command(plan, identity, spec) for identity in make_local_identities(plan)]
+    commands = [make_command(plan, identity, spec) for identity in make_identities(len(plan.placements))]
     orders = [placement.cpus for placement in plan.placements]
     warnings = " ".join(note.text for note in plan.notes if note.warning)
     return (commands, orders, plan.reserved), (plan, spec), warnings

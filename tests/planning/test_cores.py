@@ -2,7 +2,7 @@
 
 import pytest
 
-from ompbind.commands.environment import RunSpec, make_local_identities
+from ompbind.commands.environment import RunSpec, make_identities
 from ompbind.commands.rank_command import make_command
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import PlanError, RequestError
@@ -100,7 +100,7 @@ def test_requests_that_no_machine_can_satisfy(options, message):
 ])  # fmt: skip
 def test_only_the_first_place_has_service_cpus(bind, places, proc_bind):
     made = plan(DUAL, mask="0,8,1,9,2,10", service_cores=1, bind=bind, proc_bind=ProcBind.SPREAD)
-    command = make_command(made, *make_local_identities(made), RunSpec(argv=("app",), run_id="run", base={}))
+    command = make_command(made, *make_identities(1), RunSpec(argv=("app",), run_id="run", base={}))
     assert command.cpus == CpuSet([0, 1, 2, 8, 9, 10])
     assert command.env["OMPBIND_CPUS"] == "0,8,1,9"
     assert command.env["OMPBIND_SERVICE_CPUS"] == "2,10"

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.cli.plan import FORMATS
-from ompbind.commands.environment import RunSpec, make_local_identities, make_variables
+from ompbind.commands.environment import RunSpec, make_identities, make_variables
 from ompbind.commands.placeholders import parse_assignment
 from ompbind.errors import RequestError
 from ompbind.masks.mask import parse_mask
@@ -33,7 +33,7 @@ DUAL = Shape(packages=2, cores=4, smt=2)
 def variables_of(plan, *added_variables):
     added = tuple(parse_assignment(text) for text in added_variables)
     spec = RunSpec(argv=(), run_id="plan", base={}, added_variables=added)
-    return [make_variables(plan, identity, spec) for identity in make_local_identities(plan)]
+    return [make_variables(plan, identity, spec) for identity in make_identities(len(plan.placements))]
 
 
 def render(name, plan, *added_variables):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.commands.environment import RunSpec, make_local_identities, make_variables
+from ompbind.commands.environment import RunSpec, make_identities, make_variables
 from ompbind.commands.rank_command import make_unbound_commands
 from ompbind.planning.devices.visible import VENDOR_VARIABLES, find_visible_devices
 from ompbind.planning.notes import explain
@@ -176,7 +176,7 @@ def variables(devices, given, env=(), *, keep_env=False, added=(), **options):
     """The variables for devices of each rank."""
     plan = planned(devices, given, dict(env), **options)
     spec = RunSpec(argv=(), run_id="run", base=dict(env), keep_env=keep_env, added_variables=added)
-    made = [make_variables(plan, identity, spec) for identity in make_local_identities(plan)]
+    made = [make_variables(plan, identity, spec) for identity in make_identities(len(plan.placements))]
     names = (*VENDOR_VARIABLES, *OWN)
     return [{name: own[name] for name in names if name in own} for own in made]
 
