@@ -12,13 +12,11 @@ the System V ABI, chapters 4 and 5. All offsets and sizes are in bytes.
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Iterator, Mapping
-from typing import BinaryIO, Literal, TypeAlias
+from typing import BinaryIO
 
 from ompbind.record import Record
-
-Order: TypeAlias = Literal["little", "big"]
-Fields: TypeAlias = tuple[tuple[int, int], ...]
 
 ARCHITECTURES: Mapping[int, str] = {
     3: "i386", 8: "mips", 20: "ppc", 21: "ppc64", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64",
@@ -34,19 +32,10 @@ SYSTEM_LIBRARY_PREFIXES = (
 
 _LOAD, _DYNAMIC, _INTERPRETER = 1, 2, 3  # types of segments (PT_LOAD, PT_DYNAMIC, PT_INTERP)
 _NEEDED, _STRINGS, _SONAME, _RPATH, _RUNPATH = 1, 5, 14, 15, 29  # dynamic tags (DT_NEEDED, DT_STRTAB, …)
-_MACHINE: Fields = ((18, 2),)
-_HEADER: Mapping[bool, Fields] = {True: ((32, 8), (54, 2), (56, 2)), False: ((28, 4), (42, 2), (44, 2))}
-_SEGMENT: Mapping[bool, Fields] = {
-    True: ((0, 4), (8, 8), (16, 8), (32, 8)),
-    False: ((0, 4), (4, 4), (8, 4), (16, 4)),
-}
-_TAG: Mapping[bool, Fields] = {True: ((0, 8), (8, 8)), False: ((0, 4), (4, 4))}
-"""The offset and the size of each field that is read, of files with 64 bits (True) and with 32 bits:
-
-- ELF header: the offset of the program headers, the size of one, and their number
-- program header: type, offset, address and size of the segment
-- entry of the dynamic section: tag and value
-"""
+_HEADER = {64: "18xH12xQ14xHH", 32: "18xH8xI10xHH"}  # machine; offset, size and number of program headers
+_SEGMENT = {64: "I4xQQ8xQ", 32: "III4xI"}  # a program header: type, offset, address and size of the segment
+_TAG = {64: "QQ", 32: "II"}  # an entry of the dynamic section: tag and value
+"""The fields that are read of files with 64 and with 32 bits, for the module `struct`."""
 
 _HEADERS_LIMIT = 1 << 16  # bytes of program headers or of a dynamic section; real files have a tenth
 _TEXT_LIMIT = 1 << 12  # bytes of a library name or search path
@@ -91,7 +80,7 @@ def read_elf(path: str) -> Elf | None:
             return None
         try:
             return _parse(file, head)
-        except ValueError:
+        except (ValueError, struct.error):
             return None
 
 
@@ -104,12 +93,13 @@ def read_header(path: str) -> Elf | None:
 
 
 def _parse(file: BinaryIO, head: bytes) -> Elf:
-    """Read a file whose first bytes are `head`; raises ValueError if it is truncated."""
-    is_64_bit, is_little_endian = head[4:5] == b"\2", head[5:6] == b"\1"
-    order: Order = "little" if is_little_endian else "big"
-    segments = list(_read_segments(file, head, order, is_64_bit=is_64_bit))
+    """Read a file whose first bytes are `head`; raises ValueError or struct.error if it is truncated."""
+    bits, is_little_endian = 64 if head[4:5] == b"\2" else 32, head[5:6] == b"\1"
+    order = "<" if is_little_endian else ">"
+    machine, start, length, count = struct.unpack_from(order + _HEADER[bits], head)
+    segments = list(_read_segments(file, start, length, count, order + _SEGMENT[bits]))
     section = next(((offset, size) for kind, offset, _, size in segments if kind == _DYNAMIC), (0, 0))
-    tags = list(_read_tags(file, *section, order, is_64_bit=is_64_bit))
+    tags = list(_read_tags(file, *section, order + _TAG[bits]))
     strings, found = dict(tags).get(_STRINGS), dict[int, list[str]]()
     start = next(  # the offset of the string table in the file; its tag has its address in memory
         (
@@ -126,8 +116,8 @@ def _parse(file: BinaryIO, head: bytes) -> Elf:
             text = data[: data.index(b"\0")].decode("utf-8", "surrogateescape")
             found.setdefault(tag, []).append(text)
     return Elf(
-        machine=_read_numbers(head, 0, _MACHINE, order)[0],
-        bits=64 if is_64_bit else 32,
+        machine=machine,
+        bits=bits,
         is_little_endian=is_little_endian,
         needed=tuple(found.get(_NEEDED, ())),
         search_path=tuple(filter(None, found.get(_RUNPATH, found.get(_RPATH, [""]))[-1].split(":"))),
@@ -138,34 +128,23 @@ def _parse(file: BinaryIO, head: bytes) -> Elf:
 
 
 def _read_segments(
-    file: BinaryIO, head: bytes, order: Order, *, is_64_bit: bool
+    file: BinaryIO, start: int, length: int, count: int, form: str
 ) -> Iterator[tuple[int, int, int, int]]:
     """Yield (kind, offset, address, size) of the PT_LOAD, PT_DYNAMIC and PT_INTERP segments."""
-    start, length, count = _read_numbers(head, 0, _HEADER[is_64_bit], order)
     file.seek(start)
     table = file.read(min(length * count, _HEADERS_LIMIT))
     for at in range(0, len(table), length or 1):
-        kind, offset, address, size = _read_numbers(table, at, _SEGMENT[is_64_bit], order)
+        kind, offset, address, size = struct.unpack_from(form, table, at)
         if kind in (_LOAD, _DYNAMIC, _INTERPRETER):
             yield kind, offset, address, size
 
 
-def _read_tags(
-    file: BinaryIO, offset: int, size: int, order: Order, *, is_64_bit: bool
-) -> Iterator[tuple[int, int]]:
+def _read_tags(file: BinaryIO, offset: int, size: int, form: str) -> Iterator[tuple[int, int]]:
     """Yield the (tag, value) pairs of the dynamic section up to DT_NULL."""
     file.seek(offset)
     table = file.read(min(size, _HEADERS_LIMIT))
-    length = sum(_TAG[is_64_bit][-1])
-    for at in range(0, len(table) - length + 1, length):
-        tag, value = _read_numbers(table, at, _TAG[is_64_bit], order)
+    whole = len(table) // struct.calcsize(form) * struct.calcsize(form)
+    for tag, value in struct.iter_unpack(form, table[:whole]):
         if tag == 0:
             return
         yield tag, value
-
-
-def _read_numbers(data: bytes, at: int, fields: Fields, order: Order) -> list[int]:
-    """Return the numbers of a structure at an offset; raises ValueError if it is truncated."""
-    if at + sum(fields[-1]) > len(data):
-        raise ValueError("truncated")
-    return [int.from_bytes(data[at + start : at + start + size], order) for start, size in fields]
