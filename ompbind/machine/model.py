@@ -291,7 +291,13 @@ def make_domains(online: CpuSet, partitions: Mapping[Level, Partition]) -> tuple
     cores of package 1. So a domain is sorted by the first CPU of each domain around it, outermost first, then
     by its own first CPU.
     """
-    kept = {level: _make_disjoint(online, parts) for level, parts in partitions.items()}
+    kept: dict[Level, Partition] = {}
+    for level, parts in partitions.items():
+        free, kept[level] = online, []
+        for os_id, cpus in parts:
+            if not cpus.isdisjoint(free):
+                kept[level].append((os_id, cpus & free))
+                free = free - cpus
     cores = kept.setdefault(Level.CORE, [])
     cores += [(None, CpuSet((cpu,))) for cpu in online - union(cpus for _, cpus in cores)]
     widths = {level: max(len(cpus) for _, cpus in parts) for level, parts in kept.items() if parts}
@@ -320,16 +326,6 @@ def drop_repeated(partitions: Mapping[Level, Partition], nodes: Iterable[Node]) 
     dies = [die for die in partitions.get(Level.DIE, []) if len(die[1]) > 1 and die[1] not in packages]
     kept = [] if clusters in shapes.values() else partitions.get(Level.CLUSTER, [])
     return {**partitions, Level.DIE: dies, Level.CLUSTER: kept}
-
-
-def _make_disjoint(online: CpuSet, parts: Partition) -> Partition:
-    kept: Partition = []
-    free = online
-    for os_id, cpus in parts:
-        if not cpus.isdisjoint(free):
-            kept.append((os_id, cpus & free))
-            free = free - cpus
-    return kept
 
 
 def _find_inconsistencies(machine: Machine) -> Iterator[str]:

@@ -18,7 +18,7 @@ LINE_LIMIT = 1 << 20
 KEPT_LIMIT = 32 << 20
 """Bytes of incomplete lines of all streams together; with many ranks the limit of a line is lower."""
 
-_LEAST_LIMIT = 16 << 10  # the lowest limit of a line, with any number of ranks
+LEAST_LIMIT = 16 << 10  # the lowest limit of a line, with any number of ranks
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 """Colours of prefixes, by rank modulo their number; red is reserved for errors."""
 
@@ -29,11 +29,6 @@ def divide(total: int, streams: int, least: int, most: int) -> int:
     """Return the bytes of each of a number of streams, a power of two."""
     share = min(most, total // max(streams, 1))
     return max(least, 1 << (share.bit_length() - 1))
-
-
-def line_limit(streams: int) -> int:
-    """Return how many bytes of an incomplete line each of a number of streams keeps."""
-    return divide(KEPT_LIMIT, streams, _LEAST_LIMIT, LINE_LIMIT)
 
 
 def make_prefixes(rank: int, label: str = "", *, coloured: bool = False) -> LinePrefixes:

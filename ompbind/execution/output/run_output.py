@@ -20,10 +20,12 @@ from ompbind.errors import LaunchError
 from ompbind.execution.loop import Loop
 from ompbind.execution.output.forwarder import TAIL_BYTES, Forwarder, RankStream, is_same_file, open_writer
 from ompbind.execution.output.line_prefix import (
+    KEPT_LIMIT,
+    LEAST_LIMIT,
+    LINE_LIMIT,
     LinePrefixer,
     decode_last_lines,
     divide,
-    line_limit,
     make_prefixes,
 )
 from ompbind.execution.output.log_files import ERR, OUT, LogDirectory, make_log_name
@@ -103,7 +105,7 @@ class RunOutput:
         self._loop = loop
         self._reported = 0  # how many of `write_errors` were reported
         streams = len(labels) * len(_KINDS) if output.tag else 0
-        self._limit = line_limit(streams)
+        self._limit = divide(KEPT_LIMIT, streams, LEAST_LIMIT, LINE_LIMIT)
         self._pipe_size = divide(_ALL_PIPES_BYTES, streams, _DEFAULT_PIPE_BYTES, _PIPE_BYTES)
         self._logs: LogDirectory | None = None
         if output.directory is not None:

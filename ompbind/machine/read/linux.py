@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.errors import REFUSED_HINT, MachineError
@@ -25,7 +26,12 @@ LIVE = "live"  # the topology source of the machine that ompbind runs on
 def read_live(*, devices: bool = False) -> Machine:
     """Read this machine, and what this process may use of it. Raises MachineError."""
     if not sys.platform.startswith("linux"):
-        return make_counted_machine(os.cpu_count() or 1, _count_cores(), os.uname().sysname)
+        cores = None  # unknown without psutil, as in the zipapp
+        with suppress(ImportError):
+            import psutil  # noqa: PLC0415 - door: loads psutil
+
+            cores = psutil.cpu_count(logical=False)
+        return make_counted_machine(os.cpu_count() or 1, cores, os.uname().sysname)
     try:
         affinity = CpuSet(os.sched_getaffinity(0))
     except OSError as error:
@@ -105,15 +111,6 @@ def read_recorded(root: Root, *, devices: bool = False) -> Machine:
     arch = next((value for key, value in lines if key in ("Architecture", "arch") and value), "unknown")
     machine = read_root(root, None, arch)
     return add_devices(machine, root) if devices else machine
-
-
-def _count_cores() -> int | None:
-    """Return the number of cores; None if it is unknown, or psutil is missing, as in the zipapp."""
-    try:
-        import psutil  # noqa: PLC0415 - door: loads psutil
-    except ImportError:
-        return None
-    return psutil.cpu_count(logical=False)
 
 
 def make_counted_machine(cpus: int, cores: int | None, system: str) -> Machine:

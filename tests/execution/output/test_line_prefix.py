@@ -47,7 +47,8 @@ def test_output_does_not_depend_on_the_division_into_blocks(data, written, limit
 def test_limits_of_lines():
     most = line_prefix.LINE_LIMIT
     for streams, limit in ((0, most), (32, most), (64, 512 << 10), (2000, 16 << 10)):
-        assert line_prefix.line_limit(streams) == limit <= line_prefix.KEPT_LIMIT / max(streams, 1)
+        found = line_prefix.divide(line_prefix.KEPT_LIMIT, streams, line_prefix.LEAST_LIMIT, most)
+        assert found == limit <= line_prefix.KEPT_LIMIT / max(streams, 1)
 
 
 def test_only_the_prefix_is_coloured_and_colours_repeat():
