@@ -24,9 +24,6 @@ from ompbind.text import suggest_name, whole_number
 SELECTABLE = tuple(level for level in Level if level is not Level.CLUSTER)
 """The levels whose domains a mask may select, as in `node:0`."""
 
-WORDS = ("all", "auto", "none", "nobind")
-"""The words of the grammar; only `all` may be combined with other items."""
-
 _OTHER_FORMS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"^map_cpu:([\d,]+)$|^mask_cpu:((?:0x[\da-f]+,?)+)$", lambda it: it[it.lastindex or 0].replace(",","|")),
     (r"\bs(\d+):", r"package:\1.core:"), (r"\bm(\d+):", r"node:\1.core:"), ("@", ","),  # likwid-pin
@@ -67,7 +64,7 @@ class MaskWord(StrEnum):
 
 
 MASK_WORDS = {"auto": MaskWord.AUTO, "none": MaskWord.NONE, "nobind": MaskWord.NONE}
-"""The masks that name no CPUs, and what they mean."""
+"""The masks that name no CPUs, and what they mean; only the word `all` may be combined with other items."""
 
 
 class Mask(Record):
@@ -232,11 +229,11 @@ def _read_number(text: str, span: TextSpan) -> int:
     if token.isascii() and not token.strip("0123456789"):
         highest = f"the highest CPU number is {CPU_LIMIT - 1}"
         raise _error(text, mark, f"{_quote(text, span)} is too large for a CPU number", highest)
-    if token.lower() in WORDS:
-        is_allowed = token == text.strip() or token.lower() == WORDS[0] != token
+    if (word := token.lower()) in ("all", *MASK_WORDS):
+        is_allowed = token == text.strip() or word == "all" != token
         problem = "must be lower case" if is_allowed else "cannot be combined with other items"
-        problem = "stands alone, without a selector" if token == WORDS[0] else problem
-        raise _error(text, mark, f"the word {token.lower()!r} {problem}")
+        problem = "stands alone, without a selector" if token == "all" else problem
+        raise _error(text, mark, f"the word {word!r} {problem}")
     raise _error(text, mark, f"{_quote(text, span)} is not a number")
 
 

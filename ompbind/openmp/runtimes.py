@@ -29,13 +29,13 @@ class RuntimeFacts(Record):
     """The facts about one OpenMP runtime."""
 
     # its library
-    library: str  # the name for --preload
-    stems: tuple[str, ...]  # file names up to the version; the first stem is the label of the runtime
+    library: str = ""  # the name for --preload
+    stems: tuple[str, ...] = ()  # file names up to the version; the first stem is the label of the runtime
     plugins: tuple[str, ...] = ()  # stems of files that are not the runtime itself
-    sonames: tuple[str, ...]  # names by which the dynamic linker finds it
+    sonames: tuple[str, ...] = ()  # names by which the dynamic linker finds it
 
     # where it comes from
-    packages: str  # what to install
+    packages: str = ""  # what to install
     directories: tuple[str, ...] = ()  # patterns of directories that probe and doctor search too
     package_directories: tuple[str, ...] = ()  # the same below site-packages
     architectures: tuple[str, ...] = ()  # as in `uname -m`; empty: all
@@ -77,10 +77,6 @@ _KMP_VARIABLES = (
 )  # fmt: skip
 
 _KMP = RuntimeFacts(
-    library="",
-    stems=(),
-    sonames=(),
-    packages="",
     cleared_variables=_KMP_VARIABLES,
     subset_variables=("KMP_HW_SUBSET", "KMP_PLACE_THREADS"),
     reads_kmp_affinity=True,

@@ -100,13 +100,6 @@ class ProcessBinding(Record):
     runtimes: tuple[Library, ...]
 
 
-_FIXED_BY_MODULES = {"NUMBA_NUM_THREADS": "numba"}
-"""Variables that stay as they are if a module is imported, unless `extra` has them.
-
-Numba reads its variable at each compilation. After its threads have started, another value is an error.
-Without the variable, Numba counts the CPUs of the affinity mask.
-"""
-
 _undo: ExitStack | None = None
 """Restores the settings from before `bind_process`; None while the process is not bound."""
 
@@ -139,8 +132,9 @@ def bind_process(
     with placed.one_thread_at_a_time(text, hint="leave the block first"):
         # while no other thread changes os.environ
         changes = placed.make_changes(plan, rank, os.environ, run_id, variables, extra)
-        fixed = {name for name, module in _FIXED_BY_MODULES.items() if module in sys.modules}
-        changes = {name: value for name, value in changes.items() if name not in fixed - (extra or {}).keys()}
+        if "numba" in sys.modules and "NUMBA_NUM_THREADS" not in (extra or {}):
+            # Numba reads it at each compilation; after its threads have started, another value is an error.
+            changes = {name: value for name, value in changes.items() if name != "NUMBA_NUM_THREADS"}
         placed.check_machine(plan)
         placement = plan.placements[rank]
         if _undo is not None:
