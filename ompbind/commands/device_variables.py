@@ -20,13 +20,11 @@ from ompbind.planning.request import VisibleDevices
 def make_device_variables(
     placement: Placement, plan: Plan, base: Mapping[str, str], *, keep_env: bool = False
 ) -> Variables:
-    """Return the variables that give a rank its devices; none without devices.
+    """Return the variables that give a rank its devices.
 
     `base` is the environment that the rank inherits: it says which devices are visible if the request does
     not. With `keep_env`, the rank keeps the variables of vendors and libraries in it.
     """
-    if not placement.devices:
-        return {}
     visible = plan.request.visible or find_visible_devices(plan.machine.devices, base)
     gpus = [device for device in placement.devices if device.kind is DeviceKind.GPU]
     nics = [device for device in placement.devices if device.kind is DeviceKind.NIC]
