@@ -38,7 +38,7 @@ class Shutdown:
         self.reader_give_up_at: float | None = None
         self._sent_at = 0.0
         self._remaining: list[int] = []
-        self._requested_at: float | None = None  # time of the last request by signal, or of the timeout
+        self.requested_at: float | None = None  # time of the last request by signal, or of the timeout
         self._written = -1  # bytes, when `reader_give_up_at` was set
 
     def request(self, first: int, now: float) -> int | None:
@@ -60,26 +60,21 @@ class Shutdown:
         self.due_at = now + self.grace_s if self._remaining else None
         return number
 
-    @property
-    def requested(self) -> bool:
-        """Return whether a termination signal or the timeout has requested the end of the run."""
-        return self._requested_at is not None
-
     def note_request(self, now: float, *, idle: bool) -> None:
         """Note that a signal requests the end; with `idle` (no rank or orphan is left), abandon output."""
-        is_repeated = self._requested_at is not None and now - self._requested_at < REPEAT_S
-        self._requested_at = now
+        is_repeated = self.requested_at is not None and now - self.requested_at < REPEAT_S
+        self.requested_at = now
         self.output_abandoned = self.output_abandoned or (idle and not is_repeated)
 
     def note_timeout(self, now: float) -> bool:
         """Note that the timeout is over; returns whether nothing has stopped the run before."""
-        self._requested_at = now
+        self.requested_at = now
         self.timed_out = not self.begun
         return self.timed_out
 
     def check_reader(self, written: int, now: float) -> None:
         """Abandon output whose reader reads nothing after a request to stop; `written` counts bytes."""
-        if self._requested_at is not None and written != self._written:
+        if self.requested_at is not None and written != self._written:
             self._written = written
             self.reader_give_up_at = now + max(self.grace_s, MIN_READER_TIMEOUT_S)
         elif self.reader_give_up_at is not None and now >= self.reader_give_up_at:

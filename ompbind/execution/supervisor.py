@@ -237,7 +237,7 @@ def _finish(run: Run) -> Outcome:
         error=run.shutdown.error,
         write_errors=tuple(run.output.write_errors),
         verified=verified,
-        stop_requested=run.shutdown.requested,
+        stop_requested=run.shutdown.requested_at is not None,
         until=frozenset(run.groups.ranks[run.options.until]) if run.shutdown.until_reached else None,
     )
     if run.can_report:

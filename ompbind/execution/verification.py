@@ -42,7 +42,7 @@ def sample_affinities(run: Run) -> None:
     sampler.schedule_next(now, cpu_s, unconfirmed=in_doubt or bool(sampler.findings.unconfirmed))
     if verified:
         _report(run, sampler, verified)
-    is_wrong = sampler.findings.has_errors or (verified and verified.state is not State.OK)
+    is_wrong = sampler.findings.errors or (verified and verified.state is not State.OK)
     if run.options.strict and is_wrong:
         run.reap_children()  # a rank that has just failed was not stopped
         if run.live and not run.shutdown.begun:

@@ -21,14 +21,9 @@ class Findings:
     def __init__(self) -> None:
         self.unconfirmed: tuple[tuple[int, ThreadIssue], ...] = ()
         self._last: frozenset[_Key] = frozenset()
-        self._errors: dict[tuple[int, str], tuple[int, ThreadIssue]] = {}  # all so far, with their attempt
+        self.errors: dict[tuple[int, str], tuple[int, ThreadIssue]] = {}  # reported so far, with the attempt
         self._reported_errors: frozenset[tuple[int, str]] | None = None
         self._reported: frozenset[_Key] = frozenset()  # all issues
-
-    @property
-    def has_errors(self) -> bool:
-        """Whether any error was reported."""
-        return bool(self._errors)
 
     def confirm(self, verified: VerificationResult, *, at_once: Collection[int] = ()) -> VerificationResult:
         """Return the result with the issues that the last sample had too, and all of the ranks `at_once`."""
@@ -52,7 +47,7 @@ class Findings:
         self._reported |= issues
         for checked in verified.ranks:
             for issue in checked.errors:
-                self._errors[checked.rank, issue.code] = (checked.attempt, issue)
+                self.errors[checked.rank, issue.code] = (checked.attempt, issue)
         return differs
 
     def add_past_errors(self, verified: VerificationResult) -> VerificationResult:
@@ -60,7 +55,7 @@ class Findings:
         ranks = []
         for checked in verified.ranks:
             codes, past = {issue.code for issue in checked.errors}, []
-            for (rank, code), (attempt, issue) in self._errors.items():
+            for (rank, code), (attempt, issue) in self.errors.items():
                 if rank == checked.rank and code not in codes:
                     is_same = attempt == checked.attempt
                     when = "not in the last sample" if is_same else f"in attempt {attempt}"
