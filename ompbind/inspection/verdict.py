@@ -122,20 +122,7 @@ def find_sharing(cpus: Sequence[CpuSet]) -> list[tuple[CpuSet, tuple[int, ...]]]
 class ThreadIssue(Record):
     """One difference from the plan: its code, its severity, the number of threads concerned, and its text.
 
-    `code` is
-    "outside" (allowed on CPUs that are not the rank's),
-    "cpuset" (allowed on other CPUs because the cpuset has lost CPUs of the rank, or has changed),
-    "narrowed" (restricted to a part of the rank's CPUs by an OpenMP runtime),
-    "confined" (the same by the program itself, taskset or numactl),
-    "unbound" (OpenMP threads that are not on places, although the binding mode has places),
-    "environment" (executed with other variables than planned),
-    "stacked" (too many threads on a place while another place has none),
-    "crowded" (more threads than places),
-    "oversubscribed" (more runnable threads than CPUs for some time),
-    "others" (other processes use the CPUs),
-    "throttled" (stopped by the kernel because the CPU quota was used up),
-    "shared" (several ranks or processes on CPUs that they should not share) or
-    "memory" (another memory policy than planned).
+    `docs/verify.md` has a table of the codes.
     """
 
     code: str
@@ -303,5 +290,6 @@ class VerificationResult(Record):
 
 def make_unseen(failure: str, *, strict: bool) -> VerificationResult:
     """Return the result of a run without any rank that was seen."""
-    result = VerificationResult(ranks=(), complete=False, stable=False, seen_s=0.0)
-    return result.replace(strict=strict, ended=True, failure=failure)
+    return VerificationResult(
+        ranks=(), complete=False, stable=False, seen_s=0.0, strict=strict, ended=True, failure=failure
+    )
