@@ -1,17 +1,8 @@
 """The supervisor's main loop: start all ranks, forward signals, stop ranks, leave no process behind.
 
-    open the signal pipe; all signals are blocked
-    until no rank can start now:  start one, handle events without waiting
-    unblock signals, which are written to the pipe from now on
-    while a rank runs or waits for its start or restart, or an orphan is left:
-        if a child has exited: look for orphans
-        if a rank can start now: start it, handle events without waiting
-        otherwise: sleep until a file is readable (signals, pidfd of a child, output) or a deadline is over
-                   handle events:  reap children, forward output and signals
-                   deadlines:  --timeout, the next signal of the escalation, orphans, samples of --verify
-    write the rest of the output and the summary
-
-So all ranks that an event allows to start have started before the loop sleeps again.
+All signals are blocked until no rank can start now. Then the loop sleeps until a file is readable (signals,
+the pidfd of a child, output), or a deadline is over: of --timeout, of the next signal of the escalation, of
+orphans, of samples of --verify. All ranks that an event allows to start have started before it sleeps again.
 
 A signal comes from the pipe of the foreground process, or from the pipe with signals to this process itself.
 A termination signal stops the run, and a second one sends the next signal of the escalation without waiting.

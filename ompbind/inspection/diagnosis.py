@@ -1,9 +1,7 @@
 """What a plan expects of the threads of a rank, and why threads are not where it expects them.
 
-A thread is *outside* if its affinity mask has CPUs that are not the rank's. It is *narrowed* if its mask is a
-smaller set of the rank's CPUs that is not one of its places. The causes are measured facts. An OpenMP runtime
-that binds narrows the initial thread to its first place: libgomp when it is loaded, other runtimes when they
-are first used.
+The causes are measured facts. An OpenMP runtime that binds narrows the initial thread to its first place
+(`openmp.binding`): libgomp when it is loaded, other runtimes when they are first used.
 
     initial thread: CPUs 0-3 --> runtime binds it --> CPU 0
                                                         |--> threads and processes that it creates: CPU 0

@@ -1,8 +1,7 @@
 """Which OpenMP runtimes a rank will load, and how its binding is written so that it holds in each of them.
 
-The reasons are measured. Most runtimes narrow the *initial thread* of a program (`openmp.binding`) to the
-first place. All that this thread creates later inherits the narrowed affinity mask: threads, processes, and
-the CPUs that a second runtime finds. With some versions, places have another cost: forked children crash.
+The reasons are measured: most runtimes narrow the *initial thread* of a program (`openmp.binding`), and with
+places, forked children of some versions crash.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,14 +1,8 @@
 """Forward the output of ranks to one writer: read it, prefix its lines, write it.
 
-All streams of ranks that go to one writer, for example standard output, share one `Forwarder`:
-
-    stream of rank 0 --+
-    stream of rank 1 --+--> epoll --> read one block each, round-robin --> prefix lines --> writer
-    stream of rank 2 --+
-
-The forwarder collects the lines of several streams and writes them together. While the writer would block,
-nothing is read, and the ranks block when their pipes are full. So memory is bounded by what was read last,
-not by how much the ranks write.
+All streams of ranks that go to one writer, for example standard output, share one `Forwarder`. It reads one
+block of each ready stream in turn, and writes the lines of several streams together. Memory is bounded by
+what was read last, not by how much the ranks write.
 
 O_NONBLOCK is a flag of the open file description, which other processes may share. To set it would change
 their writes too. So a pipe or terminal is opened again, through /proc/self/fd, for ompbind alone. If that is
