@@ -37,7 +37,8 @@ def sample_affinities(run: Run) -> None:
     at_once = () if sampler.complete else sampler.ranks
     sampler.sample({pid: child.rank for pid, child in run.live.items()}, now)
     verified = _evaluate(run, sampler, at_once)
-    in_doubt = any(seen.is_load_in_doubt for seen in sampler.ranks.values())
+    streaks = (streak for seen in sampler.ranks.values() for streak in (seen.streak, seen.shared))
+    in_doubt = any(streak.samples and not streak.is_proof for streak in streaks)
     cpu_s = time.process_time() - cpu_began_s  # without the report: it is written only if something changes
     sampler.schedule_next(now, cpu_s, unconfirmed=in_doubt or bool(sampler.findings.unconfirmed))
     if verified:

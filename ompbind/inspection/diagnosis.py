@@ -68,11 +68,6 @@ class ExpectedBinding(Record):
         return self.cpus - self.service_cpus
 
     @property
-    def binds_workers(self) -> bool:
-        """Whether OpenMP workers are to be on places that are smaller than the rank."""
-        return self.bind not in (Bind.RANK, Bind.NONE) or any(place != self.cpus for place in self.places)
-
-    @property
     def masks(self) -> frozenset[CpuSet]:
         """The masks that threads of the rank may have: all its CPUs, or one of its places."""
         return frozenset((self.cpus, *self.places))
@@ -166,10 +161,11 @@ def is_unbound(process: ProcessState, expected: ExpectedBinding) -> bool:
     start their threads. These look like any others: so nothing is missing in a process with fewer threads
     than its runtime starts.
     """
-    has_places = expected.binds_workers and len(expected.cpus) > 1
+    binds_each = expected.bind not in (Bind.RANK, Bind.NONE)
+    has_places = binds_each or any(place != expected.cpus for place in expected.places)
     is_written = not expected.places or render_places(expected.places) is not None  # else it is too long
     loaded, masks = find_runtimes(process), [thread.cpus for thread in process.threads]
-    if not (has_places and is_written and loaded and process.is_environment_known):
+    if not (has_places and len(expected.cpus) > 1 and is_written and loaded and process.is_environment_known):
         return False
     if {*masks} != {expected.cpus}:
         return False

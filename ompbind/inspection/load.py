@@ -77,10 +77,6 @@ class LoadSample(Record):
         """The run delay of all threads so far, as far as it is known."""
         return sum(thread.delay_s or 0.0 for process in self.processes for thread in process.threads)
 
-    def count_usable(self, cpus: CpuSet) -> int:
-        """Return how many of some CPUs the quota gives to threads."""
-        return len(cpus) if self.quota is None else min(len(cpus), max(1, int(self.quota)))
-
     def throttled_since(self, before: "LoadSample | None") -> Throttling | None:
         """Return how the cgroup was throttled since an earlier sample; None if unknown."""
         if self.throttling is None or before is None or before.throttling is None:
@@ -185,7 +181,9 @@ def find_competitors(before: LoadSample | None, sample: LoadSample) -> Competito
     masks = {load.thread.cpus for load in loads if load.share}
     for cpus in {*masks, union(load.thread.cpus for load in loads)} - {EMPTY}:
         inside = [load for load in loads if load.share and load.thread.cpus <= cpus]
-        runnable, usable = _count_runnable(inside), sample.count_usable(cpus)
+        runnable, usable = _count_runnable(inside), len(cpus)
+        if sample.quota is not None:
+            usable = min(usable, max(1, int(sample.quota)))
         if runnable <= _MIN_THREADS * usable:
             continue
         delays = [load.delay_s for load in inside if load.delay_s is not None]

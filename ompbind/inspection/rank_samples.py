@@ -109,11 +109,6 @@ class RankSamples:
         busy = sum(each >= max(BUSY_TICKS, BUSY_SHARE * max(used)) for each in used)
         self.most_busy = max(busy, self.most_busy)
 
-    @property
-    def is_load_in_doubt(self) -> bool:
-        """Whether more samples have to show if its threads compete for long."""
-        return any(streak.samples and not streak.is_proof for streak in (self.streak, self.shared))
-
     def find_load(self, *, is_bound: bool = True, run_s: float | None = None) -> Iterator[ThreadIssue]:
         """Yield the issue of its load, or of the load of all ranks that share its CPUs.
 

@@ -101,17 +101,12 @@ def find_far_idle_cpus(plan: Plan) -> CpuSet:
 
 def measure_distances(plan: Plan) -> tuple[int | None, ...]:
     """Return the largest distance of each rank from the devices that decide its CPUs; None if unknown."""
-    return tuple(
-        max(
-            (
-                distance
-                for device in list_deciding(rank.devices)
-                if (distance := measure_distance(plan.machine, rank.compute, device)) is not None
-            ),
-            default=None,
-        )
-        for rank in plan.placements
-    )
+    found: list[int | None] = []
+    for rank in plan.placements:
+        deciding = list_deciding(rank.devices)
+        distances = (measure_distance(plan.machine, rank.compute, device) for device in deciding)
+        found.append(max((distance for distance in distances if distance is not None), default=None))
+    return tuple(found)
 
 
 def explain_variables(plan: Plan) -> Iterator[Note]:
