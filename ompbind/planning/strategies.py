@@ -107,10 +107,6 @@ class Strategy(Record):
     takes_devices: bool = False
 
 
-def _give_domains(find: Callable[[Cores], list[Rows]], label: str) -> Divide:
-    return lambda cores, ranks, requested: divide_domains(cores, ranks, requested, find(cores), label)
-
-
 def _sized(*, apart: bool) -> Strategy:
     divide = partial(place_sized, apart=apart)
     return Strategy(
@@ -118,13 +114,16 @@ def _sized(*, apart: bool) -> Strategy:
     )
 
 
-def _by_level(level: Level) -> Strategy:
+def _by_domains(find: Callable[[Cores], list[Rows]], label: str) -> Strategy:
     return Strategy(
-        divide=_give_domains(lambda cores: cores.domains(level), level.label),
-        auto_ranks=lambda cores, requested: len(cores.domains(level)),
+        divide=lambda cores, ranks, requested: divide_domains(cores, ranks, requested, find(cores), label),
+        auto_ranks=lambda cores, requested: len(find(cores)),
         takes_cores=True,
-        level=level,
     )
+
+
+def _by_level(level: Level) -> Strategy:
+    return _by_domains(lambda cores: cores.domains(level), level.label).replace(level=level)
 
 
 STRATEGIES: Mapping[str, Strategy] = {
@@ -133,12 +132,7 @@ STRATEGIES: Mapping[str, Strategy] = {
     "spread": _sized(apart=True),
     "nodes": _by_level(Level.NODE),
     "packages": _by_level(Level.PACKAGE),
-    "numa": Strategy(
-        divide=_give_domains(find_numa_parts, "NUMA node or package"),
-        auto_ranks=lambda cores, requested: len(find_numa_parts(cores)),
-        takes_cores=True,
-        by_os_number=True,
-    ),
+    "numa": _by_domains(find_numa_parts, "NUMA node or package").replace(by_os_number=True),
     "l3": _by_level(Level.L3),
     "l2": _by_level(Level.L2),
     "books": _by_level(Level.BOOK),
