@@ -197,7 +197,7 @@ def _take_inspections(
             return
         seen, at_s = seen or bool(inspection.groups), time.monotonic()
         threads = [thread for group in inspection.groups for p in group.processes for thread in p.threads]
-        busy_s = {thread.tid: thread.busy_s or 0.0 for thread in threads}
+        busy_s = {thread.tid: thread.busy_s for thread in threads}
         if before_s:
             span_s = at_s - before_s
             shares = {tid: max(0.0, s - busy_before_s.get(tid, 0.0)) / span_s for tid, s in busy_s.items()}
@@ -321,9 +321,9 @@ def _render_threads(process: ProcessState, width: int, each: bool, shares: Mappi
         groups.setdefault(key, []).append(thread)
     rows, firsts = list(groups.values()), [row[0] for row in groups.values()]
     title, numbers = ("thread", [t.tid for t in firsts]) if each else ("threads", [*map(len, rows)])
-    last = [CpuSet(thread.cpu for thread in row if thread.cpu is not None) for row in rows]
+    last = [CpuSet(thread.cpu for thread in row) for row in rows]
     if shares is None:
-        use, used = "CPU time", [f"{sum(thread.busy_s or 0 for thread in row):.1f} s" for row in rows]
+        use, used = "CPU time", [f"{sum(thread.busy_s for thread in row):.1f} s" for row in rows]
     else:
         use, used = "CPU", [f"{sum(shares.get(thread.tid, 0) for thread in row):.0%}" for row in rows]
     columns = [
@@ -331,7 +331,7 @@ def _render_threads(process: ProcessState, width: int, each: bool, shares: Mappi
         Column(title="name", cells=[clean_lines(thread.name) for thread in firsts]),
         Column(title="affinity mask", cells=[render_cpus(thread.cpus) for thread in firsts], grows=True),
         Column(title="last CPU", cells=[render_cpus(cpus) or "-" for cpus in last], grows=True),
-        Column(title="scheduling", cells=[thread.policy or "-" for thread in firsts]),
+        Column(title="scheduling", cells=[thread.policy for thread in firsts]),
         Column(title="state", cells=["".join(sorted({thread.state for thread in row})) for row in rows]),
         Column(title=use, cells=used, right=True),
     ]

@@ -218,7 +218,7 @@ def _find_place_issues(
         cause = "more threads than places, or several threads start parallel regions; use --bind rank"
     if free:
         cause += f"; no thread is bound to {_name_masks(free)}"
-    busiest_s = max(thread.busy_s or 0.0 for thread in process.threads)
+    busiest_s = max(thread.busy_s for thread in process.threads)
     working = Counter(thread.cpus for thread in process.threads if _competes(thread, busiest_s))
     is_working = any(working[place] > (1 if place == first else per_cpu * len(place)) for place in crowded)
     is_error = (free and is_working) or (shared and expected.rank is None)
@@ -229,10 +229,8 @@ def _find_place_issues(
 def _competes(thread: ThreadState, busiest_s: float) -> bool:
     """Return whether a thread has worked, and waited for its CPU: less only happens beside idle threads.
 
-    `busiest_s` is the CPU time of the busiest thread of its process. Unknown times count.
+    `busiest_s` is the CPU time of the busiest thread of its process. An unknown run delay counts.
     """
-    if thread.busy_s is None:
-        return True
     waited = thread.delay_s is None or thread.delay_s >= _WAITED * thread.busy_s
     return waited and thread.busy_s >= max(_WORKED_S, _WORKED_PART * busiest_s)
 

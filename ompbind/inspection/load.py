@@ -232,7 +232,7 @@ def _measure(before: LoadSample | None, sample: LoadSample) -> list[_Load]:
     loads = []
     for process, thread in pairs:
         old = earlier.get(thread.tid)
-        busy_s = max(0.0, (thread.busy_s or 0.0) - ((old and old.busy_s) or 0.0))
+        busy_s = max(0.0, thread.busy_s - (old.busy_s if old else 0.0))
         delay_s = max(0.0, (thread.delay_s or 0.0) - ((old and old.delay_s) or 0.0))
         share = min(1.0, (busy_s + delay_s) / span_s)
         awake = 1 - delay_s / span_s  # running or asleep

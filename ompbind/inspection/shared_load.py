@@ -48,7 +48,7 @@ def count_busy(process: ProcessState, before: Sequence[ProcessState], span_s: fl
     pairs = [(thread, earlier.get(thread.tid, thread)) for thread in process.threads]
     least_s = LEAST_SHARE * span_s
     return sum(
-        now.state == old.state == "R" or (old is not now and (now.busy_s or 0) - (old.busy_s or 0) >= least_s)
+        now.state == old.state == "R" or (old is not now and now.busy_s - old.busy_s >= least_s)
         for now, old in pairs
     )
 

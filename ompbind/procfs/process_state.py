@@ -34,18 +34,17 @@ class ThreadState(Record):
     """One thread.
 
     `cpus` is its affinity mask, `state` a letter as in `ps`. `cpu` is the CPU it last ran on, `policy` its
-    scheduling policy ("other", "fifo", …), `busy_s` its CPU time so far; these three are None if only
-    affinity masks were read. `delay_s` is the time so far in which it was runnable and waited for a CPU,
-    None if the kernel does not count it.
+    scheduling policy ("other", "fifo", …), `busy_s` its CPU time so far. `delay_s` is the time so far in
+    which it was runnable and waited for a CPU, None if the kernel does not count it.
     """
 
     tid: int
     name: str
     cpus: CpuSet
     state: str = "S"
-    cpu: int | None = None
-    policy: str | None = None
-    busy_s: float | None = None
+    cpu: int = 0
+    policy: str = "other"
+    busy_s: float = 0.0
     delay_s: float | None = None
 
 

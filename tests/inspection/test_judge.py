@@ -39,7 +39,8 @@ def cpus(text):
 def process(masks, *libraries, pid=100, parent=1, unreadable=(), name="python", **env):
     items = [item.partition("*") for item in masks.split()]
     each = [mask for mask, _, number in items for _ in range(int(number or 1))]
-    threads = (ThreadState(tid=pid + i, name=name, cpus=cpus(mask)) for i, mask in enumerate(each))
+    made = ThreadState(tid=pid, name=name, cpus=cpus(""), busy_s=1.0)
+    threads = (made.replace(tid=pid + i, cpus=cpus(mask)) for i, mask in enumerate(each))
     return ProcessState(
         pid=pid, parent=parent, name=name, threads=tuple(threads), files=libraries,
         variables=tuple(sorted(env.items())), unreadable=unreadable,
