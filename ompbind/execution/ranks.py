@@ -77,12 +77,11 @@ class Run:
     group. `waiting` are ranks to be started, in this order. `exits` are the last exits of ranks that do not
     run, in the order in which they came. `signals` were received and not handled yet. `received_at` is when
     a signal came last, by its number and whether the foreground process got it; `held` are to be sent.
-    `cpus` is the affinity mask that ompbind was started with, None on systems without affinity masks.
-    `empty_input` is for ranks that do not get standard input. `input_rank` is the rank that gets it, in its
-    first attempt, None for no rank; `has_input` is whether that is more than /dev/null. `is_paused` is true
-    between Ctrl-Z and the signal that continues the job. `peak_bytes` is the peak memory of this process at
-    the last start of a rank. `oom_kills` and `throttling` are what the cgroup had counted when all ranks had
-    started, and before.
+    `cpus` is the affinity mask that ompbind was started with. `empty_input` is for ranks that do not get
+    standard input. `input_rank` is the rank that gets it, in its first attempt, None for no rank; `has_input`
+    is whether that is more than /dev/null. `is_paused` is true between Ctrl-Z and the signal that continues
+    the job. `peak_bytes` is the peak memory of this process at the last start of a rank. `oom_kills` and
+    `throttling` are what the cgroup had counted when all ranks had started, and before.
     """
 
     def __init__(
@@ -106,7 +105,7 @@ class Run:
         self.is_paused = False
         self.is_single = len(ranks) == 1
         self.terminal = Terminal(foreground.group)
-        self.cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+        self.cpus = os.sched_getaffinity(0)
         self.limit = FileLimit(len(ranks) * options.files_per_rank, required=options.files_per_rank > 1)
         shares_terminal = options.stdin_first and len(ranks) > 1 and os.isatty(0)
         self.empty_input = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -445,5 +444,4 @@ class Run:
     def leave_rank_cpus(self) -> None:
         """Leave the CPUs of the last started rank: return to the CPUs that ompbind was started with."""
         with suppress(OSError):  # all of them went offline: this process stays on the CPUs of that rank
-            if self.cpus is not None:
-                os.sched_setaffinity(0, self.cpus)
+            os.sched_setaffinity(0, self.cpus)
