@@ -205,7 +205,6 @@ def parse_nodemask(mask: bytes, word_bytes: int, byteorder: str = sys.byteorder)
 
 
 def _swapped(mask: bytes, word_bytes: int, byteorder: str) -> bytes:
-    """Reverse the bytes of each word if the program is big-endian."""
     if byteorder != "big":
         return mask
     return b"".join(mask[at : at + word_bytes][::-1] for at in range(0, len(mask), word_bytes))

@@ -1,13 +1,9 @@
 """Find threads that compete for too few CPUs for some time: of a rank, or of several that share CPUs.
 
-*Oversubscription* is more threads that could run than CPUs, for some time.
-
-One sample proves nothing: threads are runnable for a moment whenever they get work. So a *streak* is needed:
-consecutive samples in which
-
-    1. more than 1.25 threads are runnable for each CPU in their affinity masks, and
-    2. these threads have waited for a CPU for more than half of the CPU time that they used since the last
-       sample: their *run delay*. Time in which the kernel throttled their cgroup (CPU quota) is subtracted.
+*Oversubscription* is more threads that could run than CPUs, for some time. One sample proves nothing: threads
+are runnable for a moment whenever they get work. So a *streak* is needed: consecutive samples in which more
+threads are runnable than CPUs are in their affinity masks, and have waited long for a CPU since the last
+sample: their *run delay*. Time in which the kernel throttled their cgroup (CPU quota) is subtracted.
 
 A thread is runnable while it runs or waits for a CPU. So its CPU time and run delay since the last sample,
 divided by the time since then, are how much of the time it was runnable. In a first sample, and where the

@@ -1,6 +1,6 @@
 """Claims as files: their text, and how they are read and written in a directory that all users can write to.
 
-    ompbind-run 1
+    ompbind-run 2
     run serve
     pid 4711
     held 0-7
