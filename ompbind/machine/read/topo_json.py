@@ -1,7 +1,4 @@
-"""The output of `ompbind topo --format json`, schema ompbind-topo/2 → the same machine.
-
-Version 1 had a key more, which is not read.
-"""
+"""The output of `ompbind topo --format json`, schema ompbind-topo/2 → the same machine."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -30,7 +27,7 @@ _HINT = "write the file with: ompbind topo --format json"
 
 def make_machine_from_json(data: Data, source: str, *, devices: bool = False) -> Machine:
     """Make the machine from a JSON object of schema ompbind-topo/2. Raises MachineError if it is invalid."""
-    if data["schema"] not in (SCHEMA, "ompbind-topo/1"):
+    if data["schema"] != SCHEMA:
         message = f"{source!r} has the schema {str(data['schema'])[:40]!r}, not {SCHEMA!r}"
         raise MachineError(message, hint=_HINT)
     try:
@@ -80,7 +77,7 @@ def _make(data: Data, source: str) -> Machine:
 
 
 def _set(data: Data, name: str) -> CpuSet:
-    return CpuSet.from_list(data.get(name, ""))  # earlier versions did not write all sets
+    return CpuSet.from_list(data.get(name, ""))
 
 
 def _number(value: object, limit: int = 1 << 62) -> int:
