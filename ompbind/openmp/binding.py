@@ -85,7 +85,7 @@ def make_places(
     if bind is Bind.NONE:
         return (), ""
     compute = CpuSet(cpus)
-    whole = compute | service_cpus
+    whole, ways = compute | service_cpus, list[tuple[CpuSet, ...]]()
     if service_cpus:
         core_of = {cpu: core for core in cores for cpu in core}
         for_worker = {Bind.RANK: lambda cpu: compute, Bind.CORE: core_of.__getitem__}
@@ -93,9 +93,7 @@ def make_places(
         ways = [(whole, *map(place_of, islice(cycle(cpus), 1, threads)))]
     elif bind is Bind.CORE:
         ways = [(compute, *cores[1:])]
-    elif bind is Bind.RANK:
-        ways = []
-    else:
+    elif bind is not Bind.RANK:
         first, *others = (CpuSet((cpu,)) for cpu in cpus)
         ways = [(first if bind is Bind.EXACT else compute, *others)]
     if bind is Bind.RANK:

@@ -180,11 +180,8 @@ def identify_library(path: str) -> Library | None:
 
 def find_library(name: str, program: Elf | None, directories: Sequence[str]) -> str | None:
     """Return the first file with a name in some directories that `program`, if given, can load."""
-    for directory in directories:
-        path = os.path.join(directory, name)
-        if os.path.isfile(path) and is_loadable(path, program):
-            return path
-    return None
+    paths = (os.path.join(directory, name) for directory in directories)
+    return next((path for path in paths if os.path.isfile(path) and is_loadable(path, program)), None)
 
 
 def is_loadable(path: str, program: Elf | None) -> bool:

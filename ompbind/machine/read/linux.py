@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.errors import REFUSED_HINT, MachineError
-from ompbind.machine.model import Level, Machine, Node, Partition, check_size, drop_repeated, make_domains
+from ompbind.machine.model import Level, Machine, Node, Partition, check_size, drop_repeated
 from ompbind.machine.read.linux_cgroup import read_limits
 from ompbind.machine.read.linux_tasks import read_task_limit
 from ompbind.machine.read.linux_topology import (
@@ -124,8 +124,7 @@ def make_counted_machine(cpus: int, cores: int | None, system: str) -> Machine:
         arch=os.uname().machine,
         online=online,
         allowed=online,
-        domains=make_domains(online, {Level.CORE: siblings, Level.NODE: [(0, online)]}),
         nodes=(Node(number=0, cpus=online),),
         bindable=False,
         remarks=(f"{system} does not report the topology: only the {counts} used",),
-    )
+    ).with_domains({Level.CORE: siblings})
