@@ -6,13 +6,15 @@ In this module a *list* is kernel list text such as "0-3,8", and a *mask* is ker
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
 from ompbind.text import whole_number
 
 CPU_LIMIT = 1 << 16
 """One past the highest CPU number that ompbind accepts, so that no text can request a huge set."""
+
+_SET_LIMIT = 1 << 20  # characters of a set; the longest text that a kernel writes has a tenth
 
 
 class CpuSet:
@@ -211,6 +213,14 @@ def union(sets: Iterable[CpuSet]) -> CpuSet:
     for cpus in sets:
         bits |= cpus.bits
     return CpuSet.from_bits(bits)
+
+
+def parse_set(text: str | None, parse: Callable[[str], CpuSet]) -> CpuSet | None:
+    """Return the set that a text names; None for None, for a malformed text and for one that is too long."""
+    try:
+        return None if text is None or len(text) > _SET_LIMIT else parse(text)
+    except ValueError:
+        return None
 
 
 def _parse_range(item: str) -> CpuSet:

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 from ompbind.cpuset import CpuSet, named
 from ompbind.errors import LaunchError
 from ompbind.machine.model import MAX_NODES, Machine
+from ompbind.machine.read.root import DirectoryRoot
 from ompbind.planning.memory import map_local_memory
 from ompbind.planning.plan import PREFERRED_MANY, MemoryPolicy
 from ompbind.planning.request import MemoryMode
 from ompbind.procfs.parsers import status_value
-from ompbind.procfs.reader import read_status
 
 _NODES = "/sys/devices/system/node"
 _WEIGHTS = "/sys/kernel/mm/mempolicy/weighted_interleave"
@@ -163,10 +163,7 @@ def _make_error(policy: MemoryPolicy, number: int) -> LaunchError:
 
 def _allowed_hint() -> str:
     """Return a hint that names the allowed nodes of this process, "" if they are unknown."""
-    try:
-        nodes = status_value(read_status("self"), "Mems_allowed_list")
-    except OSError:
-        return ""
+    nodes = status_value(DirectoryRoot("/").read("proc/self/status") or "", "Mems_allowed_list")
     return f"allowed here: {named('NUMA node', CpuSet.from_list(nodes))}" if nodes else ""
 
 

@@ -5,12 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 from ompbind.commands.rank_variables import OMPBIND_RUN_ID
-from ompbind.cpuset import EMPTY, CpuSet, union
+from ompbind.cpuset import EMPTY, union
 from ompbind.errors import InspectError
 from ompbind.inspection.diagnosis import is_library, is_relevant
 from ompbind.inspection.rank_processes import Inspection, MaskOrigin, ObservedProcesses, make_inspection
 from ompbind.machine.read.linux_cgroup import CgroupLimits, read_limits_of
-from ompbind.machine.read.root import DirectoryRoot
+from ompbind.machine.read.linux_topology import NODE
+from ompbind.machine.read.root import DirectoryRoot, read_list
 from ompbind.planning.other_runs import LiveRun
 from ompbind.procfs import reader
 from ompbind.procfs.parsers import EXITED_STATES, Stat, find_descendants, status_value
@@ -205,8 +206,4 @@ def _read_origins(
 
 def has_several_nodes() -> bool:
     """Return whether this machine has memory in several NUMA nodes."""
-    try:
-        with open("/sys/devices/system/node/has_memory", encoding="ascii") as file:
-            return len(CpuSet.from_list(file.read())) > 1
-    except (OSError, ValueError):
-        return False
+    return len(read_list(DirectoryRoot("/"), f"{NODE}/has_memory") or EMPTY) > 1

@@ -13,7 +13,7 @@ from contextlib import suppress
 from itertools import dropwhile
 from typing import TypeAlias
 
-from ompbind.cpuset import CpuSet
+from ompbind.cpuset import CpuSet, parse_set
 from ompbind.programs.find_command import find_file
 from ompbind.programs.mpi import shorten, unbind
 from ompbind.record import Record
@@ -387,16 +387,16 @@ def _read_env(options: Options, words: Sequence[str]) -> Wrapper:
 def _read_taskset(options: Options, words: Sequence[str]) -> Wrapper:
     if "pid" in dict(options) or not words:  # changes another process
         return NO_WRAPPER
-    if "cpu-list" in dict(options):
-        return Wrapper(text="", rebinds=True, cpus=_read_cpus(words[0], CpuSet.from_list))
-    return Wrapper(text="", rebinds=True, cpus=_read_cpus(words[0].removeprefix("0x"), CpuSet.from_mask))
+    if "cpu-list" in dict(options):  # no known CPUs for forms that only the wrapper understands
+        return Wrapper(text="", rebinds=True, cpus=parse_set(words[0], CpuSet.from_list))
+    return Wrapper(text="", rebinds=True, cpus=parse_set(words[0].removeprefix("0x"), CpuSet.from_mask))
 
 
 def _read_numactl(options: Options, words: Sequence[str]) -> Wrapper:
     values = dict(options)
     cpus = {"physcpubind", "cpunodebind", "cpubind"} & values.keys()
     memory = values.keys() - {*cpus, "all", "balancing"}
-    numbers = _read_cpus(values[min(cpus)], CpuSet.from_list) if len(cpus) == 1 else None
+    numbers = parse_set(values[min(cpus)], CpuSet.from_list) if len(cpus) == 1 else None
     field = "cpus" if cpus == {"physcpubind"} else "nodes"
     return Wrapper(text="", rebinds=bool(cpus), sets_memory=bool(memory)).replace(**{field: numbers})
 
@@ -406,14 +406,6 @@ def _read_hwloc_bind(options: Options, words: Sequence[str]) -> Wrapper:
         return NO_WRAPPER
     memory = "--membind" in words
     return Wrapper(text="", rebinds=not memory or "--cpubind" in words, sets_memory=memory)
-
-
-def _read_cpus(text: str, read: Callable[[str], CpuSet]) -> CpuSet | None:
-    """Return the CPUs or nodes that a value names; None for forms that only the wrapper understands."""
-    try:
-        return read(text)
-    except ValueError:
-        return None
 
 
 _READERS: Mapping[str, Callable[[Options, Sequence[str]], Wrapper]] = {

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Set
 from itertools import islice
 
 from ompbind.cpuset import CpuSet
-from ompbind.machine.read.root import Root, read_word
+from ompbind.machine.read.root import Root, read_list, read_word
 from ompbind.record import Record
 from ompbind.text import whole_number
 
@@ -172,14 +172,9 @@ def _find_limiting_path(controllers: frozenset[str], paths: dict[str, str]) -> s
 
 def _read_cpuset(root: Root, directory: str, kind: str) -> CpuSet | None:
     """Read the set of a cgroup, `kind` "cpus" or "mems"; None if it is empty, which means "as the parent"."""
-    for name in (f"cpuset.{kind}.effective", f"cpuset.effective_{kind}", f"cpuset.{kind}", kind):
-        try:
-            found = CpuSet.from_list(root.read(f"{directory}/{name}") or "")
-        except ValueError:
-            continue
-        if found:
-            return found
-    return None
+    names = (f"cpuset.{kind}.effective", f"cpuset.effective_{kind}", f"cpuset.{kind}", kind)
+    found = (read_list(root, f"{directory}/{name}") for name in names)
+    return next(filter(None, found), None)
 
 
 class Throttling(Record):

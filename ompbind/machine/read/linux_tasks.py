@@ -9,10 +9,10 @@ The first task beyond a limit fails: fork and pthread_create return EAGAIN.
 
 from collections.abc import Iterator
 
-from ompbind.cpuset import CpuSet
+from ompbind.cpuset import CpuSet, parse_set
 from ompbind.machine.model import TaskLimit
 from ompbind.machine.read.linux_cgroup import read_directories
-from ompbind.machine.read.root import Root, parse_set, read_word
+from ompbind.machine.read.root import Root, read_word
 from ompbind.procfs.parsers import status_value
 from ompbind.text import whole_number
 

@@ -8,11 +8,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ompbind.cpuset import CPU_LIMIT, EMPTY, CpuSet
+from ompbind.cpuset import CPU_LIMIT, EMPTY, CpuSet, parse_set
 from ompbind.errors import MachineError
 from ompbind.machine.core_kinds import CoreTraits, make_kinds
 from ompbind.machine.model import Level, Machine, Node, Partition, check_size
-from ompbind.machine.read.root import parse_set
 from ompbind.text import whole_number
 
 Row = Mapping[str, Any]

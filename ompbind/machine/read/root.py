@@ -5,10 +5,10 @@ relative to it.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from ompbind.cpuset import CPU_LIMIT, CpuSet
+from ompbind.cpuset import CPU_LIMIT, CpuSet, parse_set
 from ompbind.text import whole_number
 
 
@@ -28,7 +28,6 @@ class Root(Protocol):
 
 
 _CHUNK_LIMIT = 256  # chunks of 64 KiB of a file; proc/cpuinfo of 4,096 CPUs has a third of them
-_SET_LIMIT = 1 << 20  # characters of a set; the longest text that a kernel writes has a tenth
 
 
 def keyed_lines(text: str | None) -> Iterator[tuple[str, str]]:
@@ -81,14 +80,6 @@ def read_set(root: Root, files: Iterable[tuple[str, str]]) -> CpuSet | None:
             if cpus is not None:
                 return cpus
     return None
-
-
-def parse_set(text: str | None, parse: Callable[[str], CpuSet]) -> CpuSet | None:
-    """Return the set that a text names; None for None, for a malformed text and for one that is too long."""
-    try:
-        return None if text is None or len(text) > _SET_LIMIT else parse(text)
-    except ValueError:
-        return None
 
 
 def clean_text(data: bytes) -> str:
