@@ -85,7 +85,6 @@ def make_literal(text: str) -> str:
 
 
 def _compute(part: Placeholder, text: str, fields: Fields, where: str) -> str:
-    """Return the value of a placeholder; raises PositionError, which names the rank, for a negative value."""
     value = fields[part.name]
     if isinstance(value, str):
         return value

@@ -212,7 +212,6 @@ def exit_with_parent(parent: int) -> None:
 
 
 def _call_prctl(option: int, value: int) -> bool:
-    """Call prctl(2); returns whether the system supports that."""
     try:
         import ctypes  # noqa: PLC0415 - door: loads libffi, which some Pythons lack
 

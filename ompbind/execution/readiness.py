@@ -101,7 +101,6 @@ def _make_line_check(rank: str, pattern: re.Pattern[str], logs: Iterable[int]) -
 
 
 def _ask_server(rank: str, url: SplitResult) -> str:
-    """Return "" if an HTTP server answers a GET request with a status below 400."""
     try:
         with closing(http.client.HTTPConnection(url.hostname or "", url.port, timeout=_REQUEST_S)) as client:
             client.request("GET", url._replace(scheme="", netloc="", fragment="").geturl() or "/")

@@ -195,7 +195,6 @@ def _forward(run: Run, number: int) -> None:
 
 
 def _verify(run: Run | None) -> VerificationResult | None:
-    """Return the result of --verify for the whole run, None without it."""
     if run is None or run.sampler is None:
         return None
     from ompbind.execution.verification import finish_verification  # noqa: PLC0415 - door: --verify
@@ -238,7 +237,6 @@ def _finish(run: Run) -> Outcome:
 
 
 def _drain_output(run: Run) -> None:
-    """Write the remaining output of ranks, unless it is abandoned."""
     shutdown = run.shutdown
     if shutdown.foreground_exited:
         return

@@ -115,13 +115,11 @@ def finish_verification(run: Run) -> VerificationResult:
 
 
 def _report(run: Run, sampler: AffinitySampler, verified: VerificationResult, *, ended: bool = False) -> None:
-    """Report the result if it differs from the last one."""
     if sampler.findings.should_report(verified, ended=ended) and run.can_report:
         run.output.write(run.reporter.verified(verified))
 
 
 def _make_verified(run: Run, sampler: AffinitySampler) -> VerificationResult:
-    """Compare the last snapshot of every rank with its plan."""
     started = {child.rank for child in run.live.values()} | {each.rank for each in run.exits}
     ranks = [
         sampler.ranks[rank].verify(rank, expected, complete=sampler.complete, is_started=rank in started)

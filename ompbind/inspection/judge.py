@@ -255,7 +255,6 @@ def _find_absent_binding(
 def _make_issue(
     alike: Sequence[_ProcessIssue], group: Sequence[ProcessState], expected: ExpectedBinding
 ) -> ThreadIssue:
-    """Merge issues with the same code, cause and masks."""
     masks = [mask for *_, own in alike for mask in own]
     code, severity, cause, process, _ = alike[0]
     total = sum(len(issue[3].threads) for issue in alike)
@@ -293,7 +292,6 @@ def _name_masks(masks: Iterable[CpuSet]) -> str:
 
 
 def _summarize(masks: Sequence[CpuSet], expected: ExpectedBinding) -> str:
-    """Describe the binding of threads without issues."""
     if not masks:
         return "no threads left"
     whole = sum(mask == expected.cpus for mask in masks)

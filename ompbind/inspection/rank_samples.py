@@ -28,7 +28,6 @@ MaskCounts = Counter[CpuSet]  # the number of threads by their affinity mask
 Activity = frozenset[tuple[int, int, tuple[int, ...]]]
 """Of each process of a rank: its PID, its CPU time, and the addresses of its command line, new at execve."""
 
-
 BUSY_TICKS, BUSY_SHARE = 3, 0.25
 """A process is busy if it uses this CPU time between two samples, and this part of that of the busiest."""
 

@@ -329,7 +329,6 @@ def drop_repeated(partitions: Mapping[Level, Partition], nodes: Iterable[Node]) 
 
 
 def _find_inconsistencies(machine: Machine) -> Iterator[str]:
-    """Yield remarks on allowed CPUs in no NUMA node, and on domains that partially overlap."""
     if without_node := machine.allowed - union(node.cpus for node in machine.at(Level.NODE)):
         yield f"in no NUMA node: {named('CPU', without_node)}"
     sets = {level: machine.at(level) for level in machine.levels if level is not Level.CORE}

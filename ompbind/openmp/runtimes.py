@@ -89,7 +89,6 @@ _KMP = RuntimeFacts(
 )
 """What the runtimes of LLVM and Intel have in common: both have the same origin."""
 
-
 # symbols, because the version that the library reports is the same in all releases
 _LLVM_NAMES = (("__kmpc_fork_call_if", 16), ("omp_in_explicit_task", 15), ("__kmpc_fork_call", 14))
 

@@ -337,7 +337,6 @@ def _check_smt(draft: Draft, limit: int) -> None:
 
 
 def _error_in_part(draft: Draft, rank: int, message: str, hint: str) -> OmpbindError:
-    """Return an error about a rank; if a part of the mask names its CPUs, the part is marked."""
     mask = draft.request.mask
     if mask is None or not draft.cpus_by_rank:
         return PlanError(message, hint=hint)

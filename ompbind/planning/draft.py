@@ -113,7 +113,6 @@ class Draft:
         return union(self.machine.table.cores[row] for row in rows) & self.usable.free
 
     def _choose_cpus(self) -> tuple[int, ...]:
-        """Return the CPUs of the mask, or else all free CPUs."""
         machine, request, near = self.machine, self.request, self.machine.online
         if request.core_kind == "efficiency" and not machine.kinds:
             raise PlanError(

@@ -86,5 +86,4 @@ def measure(machine: Machine, usable: CpuSet, ranks: Sequence[CpuSet]) -> Metric
 
 
 def _largest_domain(numbers: Sequence[int | None]) -> int:
-    """Return how many cores the largest domain has, for the numbers of the domains of all cores."""
     return max(Counter(number for number in numbers if number is not None).values(), default=0)

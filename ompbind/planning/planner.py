@@ -129,7 +129,6 @@ def _make_draft(machine: Machine, request: Request, runs: Sequence[LiveRun], tak
 
 
 def _add_details(drafts: Sequence[Draft]) -> list[Plan]:
-    """Return a plan for each draft, with the threads, places and NUMA nodes of all ranks."""
     plans = []
     for draft, threads in zip(drafts, _count_threads(drafts), strict=True):
         machine, request, binding = draft.machine, draft.request, choose_binding(draft.request)

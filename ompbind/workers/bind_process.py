@@ -28,7 +28,6 @@ from ompbind.workers.placed import Selection
 # left to bind. The kernel reuses the numbers of threads that have exited; the start time distinguishes two
 # threads with the same number.
 
-
 PASSES = 10  # how often the threads are listed at most
 
 _Masks: TypeAlias = dict[tuple[int, int], CpuSet]

@@ -30,7 +30,6 @@ _BUFFERS_PER_WRITE = 512  # the kernel accepts twice as many
 TAIL_BYTES = 4096
 """The last bytes of the standard error of each rank, which are kept for the report of a failure."""
 
-
 Write = Callable[[Sequence[Buffer]], int]
 """Write the beginning of some buffers; return how many bytes; raise BlockingIOError if it would block."""
 

@@ -96,7 +96,6 @@ class LogDirectory:
         return file
 
     def _check_old(self, name: str, old: os.stat_result) -> None:
-        """Raise LaunchError unless an existing file is a regular file, and safe."""
         path = os.path.join(self._path, name)
         if not stat.S_ISREG(old.st_mode):
             raise LaunchError(f"{path} is not a regular file", hint=_NOT_REGULAR)

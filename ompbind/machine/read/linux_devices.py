@@ -79,7 +79,6 @@ def read_devices(root: Root, machine: Machine, *, device_files: str | None = Non
 def _read_function(
     root: Root, machine: Machine, address: str, directories: Directories, linked: Names, parts: Parts
 ) -> Iterator[Device]:
-    """Yield the device of a PCI function or its partitions; nothing if the function is no device."""
     directory, own = directories[0], parts.get(address, [])
     pci_class = _read_number(root, f"{directory}/class")
     if not pci_class.startswith(CLASSES):
@@ -206,7 +205,6 @@ _OWN_UUIDS = (470, 42, 1)  # from this version on, MIG instances have a UUID tha
 
 
 def _read_nvidia_gpus(root: Root) -> Parts:
-    """Read the GPUs that NVIDIA's driver uses, or their MIG instances, with the names of their files."""
     number = re.search(r"(?<!\S)[0-9]{1,6}(\.[0-9]{1,6})+(?!\S)", root.read(f"{_DRIVER}/version") or "")
     version = tuple(map(int, number[0].split("."))) if number else _OWN_UUIDS
     found: Parts = {}
@@ -251,7 +249,6 @@ _KFD = ("sys/class/kfd/kfd/topology/nodes", "sys/devices/virtual/kfd/kfd/topolog
 
 
 def _read_kfd_gpus(root: Root, functions: Collection[str]) -> Parts:
-    """Read the AMD GPUs, or their partitions; `ordinal` is ROCm's number."""
     directory = next((path for path in _KFD if root.names(path)), _KFD[0])
     found: Parts = {}
     ordinal = 0

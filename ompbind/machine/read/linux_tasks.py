@@ -56,5 +56,4 @@ def _list_limits(root: Root) -> Iterator[TaskLimit]:
 
 
 def _read_user(status: str) -> str:
-    """Return the number of the real user in a status file of /proc, "" if it is not there."""
     return "".join((status_value(status, "Uid") or "").split()[:1])

@@ -285,7 +285,6 @@ def _read_node(root: Root, number: int, online: CpuSet) -> Node:
 
 
 def _read_initiators(root: Root, number: int) -> CpuSet:
-    """Return the nodes that the firmware reports as closest to a node."""
     # only CPUs count in access1, but also devices in access0
     directories = (f"{NODE}/node{number}/access{kind}/initiators" for kind in (1, 0))
     nodes = (numbered(root.names(directory), "node") for directory in directories)

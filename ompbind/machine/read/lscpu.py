@@ -95,7 +95,6 @@ def _from_table(rows: Sequence[Row], source: str) -> Machine:
 
 
 def _make_nodes(by_number: Mapping[int, CpuSet], online: CpuSet) -> tuple[Node, ...]:
-    """Make nodes in the order of their numbers; without any, all CPUs are node 0."""
     cpus = by_number or {0: online}
     return tuple(Node(number=number, cpus=cpus[number]) for number in sorted(cpus))
 

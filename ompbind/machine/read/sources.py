@@ -61,7 +61,6 @@ def read_other(source: str, *, devices: bool = False) -> Machine:
 
 
 def _read_sample(source: str, *, devices: bool) -> Machine:
-    """Read a sample machine. Raises MachineError with a similar name and all names."""
     name = source.removeprefix(SAMPLE)
     if name not in SAMPLES:
         message = f"there is no sample machine {name!r}" if name else f"{source!r} lacks a name"

@@ -107,7 +107,6 @@ def _read_steps(text: str) -> list[_Step]:
 
 
 def _check_step(word: str, level: Level | str | None, number: int, outer: Set[Level | str | None]) -> None:
-    """Raise MachineError for a step without objects, and for a level that is there already or is too late."""
     if number < 1:
         raise _make_error(f"the count in {word}:{number} is not positive")
     if "pu" in outer:

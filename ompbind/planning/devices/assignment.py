@@ -244,7 +244,6 @@ def divide_near_devices(
 
 
 def _make_groups(cores: Cores, localities: Sequence[DeviceLocality]) -> list[_RankGroup]:
-    """Return the ranks with the same cores near their devices, in the order of their first ranks."""
     everything, rows = frozenset(cores.rows), cores.table.rows
     found: dict[tuple[frozenset[int], frozenset[int]], list[int]] = {}
     for locality in dict.fromkeys(localities):

@@ -59,7 +59,6 @@ def _render_none(plan: Plan) -> str:
 
 
 def _find_localities(plan: Plan) -> dict[DeviceLocality, list[Placement]]:
-    """Return the ranks of a plan by their localities, in the order of their first ranks."""
     found: dict[DeviceLocality, list[Placement]] = {}
     for placement in plan.placements:
         locality = find_locality(plan.machine, list_deciding(placement.devices), plan.machine.allowed)
