@@ -159,10 +159,7 @@ def _make_plan(machine: Machine, request: Requests) -> Plan:
 
 
 def _print_warnings(settings: BenchSettings, starts: Sequence[CandidateStart]) -> None:
-    """Print the warnings of all plans, each once, with the candidates that have it unless these are all.
-
-    First what a launcher does: it has started copies of the session, or its ranks make plans of their own.
-    """
+    """Print the warnings of all plans, each once, with the candidates that have it unless these are all."""
     if may_have_launcher(os.environ):
         register.warn_about_launcher(None, None, "bench")
     varied = {key for key, _ in settings.vary}

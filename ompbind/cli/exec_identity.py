@@ -70,7 +70,7 @@ def _make_single_identity(settings: Settings) -> RankIdentity:
     why, use = "no launcher has started this process", f"use one of {find.render_launcher_names()}"
     if script_of:
         why = f"this is the script or shell of a {script_of.name} job, not one of its ranks"
-        use = f"write '{script_of.example[1]}'" if script_of.example else use
+        use = f"write '{render_unbound(script_of.name, os.environ)} ompbind exec -- COMMAND'"
     if settings.request.ranks != 1:
         text = f"-n {settings.sources.text('ranks')}: {why}, so exec starts a single rank"
         raise RequestError(text, hint=f"start several ranks with 'ompbind run', or {use}")

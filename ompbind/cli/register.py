@@ -71,10 +71,7 @@ def prefer_free_cores(request: Requests, machine: Machine) -> Requests:
 
 
 def plan_or_suggest(machine: Machine, request: Requests, occupied: Sequence[LiveRun]) -> Plan:
-    """Make a plan; the hint of a MaskError has only masks that can be planned, also `all` if it can.
-
-    If the plan is possible on the CPUs of the launcher that has bound this process, the hint says so.
-    """
+    """Make a plan; the hint of a MaskError has only masks that can be planned, also `all` if it can."""
     try:
         return make_plan(machine, request, occupied)
     except (MaskError, PlanError) as error:
@@ -101,10 +98,10 @@ def _explain_binding(
     if isinstance(request, Request) and request.outside_ranks:
         request = request.replace(ranks=rank.identity.local_size, outside_ranks=0, local_ranks=())
     make_plan(machine.replace(allowed=cpus), request, occupied)
+    unbound = launchers.render_unbound(rank.launcher, os.environ)
     if by_slurm:
         error.hint += "; --cpus-per-task of srun requests more CPUs"
-        return
-    if machine.allowed < cpus and (unbound := launchers.render_unbound(rank.launcher, os.environ)):
+    elif unbound and machine.allowed < cpus:
         bound = f"{rank.launcher} has bound this process to {named('CPU', machine.allowed)}"
         error.hint = f"{bound}: write '{unbound} -n {rank.identity.size} ompbind exec ...'"
 
@@ -112,9 +109,7 @@ def _explain_binding(
 def keep_working_masks(
     error: OmpbindError, machine: Machine, request: Requests, occupied: Sequence[LiveRun] = ()
 ) -> None:
-    """Remove each clause of a hint, which `; ` separates, with a mask that cannot be planned.
-
-    If its parts can be planned as one, they are joined.
+    """Remove each clause of a hint, which `; ` separates, with a mask that is impossible, also as one part.
 
     If nothing is left, the hint has the mask of the plan without a mask. With groups, no mask is tried.
     """

@@ -39,33 +39,26 @@ _WORDS = {
 
 OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
     # how many ranks
-    ("-np --np --n --num --count --ntasks --nprocs --nproc --procs --proc --num-processes --num_processes"
-     " --nproc-per-node --nproc_per_node --ntasks-per-node --tasks-per-node -npernode --npernode -ppn --ppn"
-     " --replicas --num-replicas --instances --copies --jobs -j --num-ranks --nranks --parallel",
-     "-n {N}", ""),
-    ("--scale", "-n N", ""),
-    ("--workers --num-workers --num_workers --processes --nworkers",
-     "-n {N}, or --processes-per-rank {N} if the command starts them itself", ""),
+    ("--np --n --num --count --ntasks --nprocs --nproc --procs --proc --num-processes --nproc-per-node"
+     " --ntasks-per-node --tasks-per-node --npernode --ppn --replicas --num-replicas --instances --copies"
+     " --jobs -j --num-ranks --nranks --parallel", "-n {N}", ""), ("--scale", "-n N", ""),
+    ("--workers --num-workers --processes --nworkers", "-n {N}, or --processes-per-rank {N} if the command"
+     " starts them itself", ""),
     ("--tp --tp-size --tensor-parallel-size --dp --dp-size --pp --pp-size --data-parallel-size"
      " --pipeline-parallel-size", "-n {N}, or the option of the server after --", ""),
     # which CPUs
-    ("-N=0", "-m node:0", ""),
-    ("-N", "-n {N} for ranks; -m node:{0} for CPUs of a NUMA node", ""),
+    ("-N=0", "-m node:0", ""), ("-N", "-n {N} for ranks; -m node:{0} for CPUs of a NUMA node", ""),
     ("--ntasks-per-socket --npersocket", "-s packages, and -n for the ranks of all packages", ""),
     ("--cpus-per-task --cpus-per-proc --cpus-per-rank --cores-per-task --cores-per-rank", "-c {C}", ""),
     ("--num-threads --nthreads --omp-threads --omp-num-threads --threads-per-rank --threads-per-task",
-     "-t {T}", ""),
-    ("--cpus", "-c C for C cores per rank, or -m MASK", ""),
+     "-t {T}", ""), ("--cpus", "-c C for C cores per rank, or -m MASK", ""),
     ("--cpu --cpu-list --core-list --cpu-set --cpuset --cpuset-cpus --cpu-mask --cpumask --physcpubind -C"
-     " --affinity --cpu-affinity", "-m {MASK}", ""),
-    ("--pin --pinning --taskset", "-m MASK", ""),
+     " --affinity --cpu-affinity", "-m {MASK}", ""), ("--pin --pinning --taskset", "-m MASK", ""),
     ("--cpunodebind --node --numa --numa-node --numa-nodes", "-m node:{0}", ""),
-    ("--socket --package", "-m package:{0}", ""),
-    (r"--cpu-bind=[\d|]+", "-m {MASK}", ""),
+    ("--socket --package", "-m package:{0}", ""), (r"--cpu-bind=[\d|]+", "-m {MASK}", ""),
     ("--bind-to=none --cpu-bind=none", "-m none to bind no rank, or this option before 'ompbind exec'", ""),
     (r"--map-by=.*(?:socket|package):PE=(\d+)", r"-s packages -c \1", ""),
-    (r"--map-by=.*numa:PE=(\d+)", r"-s nodes -c \1", ""),
-    (r"--map-by=.*PE=(\d+).*", r"-c \1", ""),
+    (r"--map-by=.*numa:PE=(\d+)", r"-s nodes -c \1", ""), (r"--map-by=.*PE=(\d+).*", r"-c \1", ""),
     ("--bind-to=(?:socket|package) --map-by=.*(?:socket|package) --cpu-bind=.*sockets", "-s packages", ""),
     ("--bind-to=numa --map-by=.*numa --cpu-bind=.*ldoms", "-s nodes", ""),
     ("--bind-to=l3cache --map-by=.*l3cache", "-s l3", ""),
@@ -73,63 +66,53 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("--bind-to=core --cpu-bind=.*cores", "--bind core", ""),
     ("--rankfile --rank-by", "-m MASK, as '0-3|4-7' with a part for each rank", ""),
     ("--distribution", "-s compact for block, or -s spread for cyclic", ""),
-    ("--cpu-bind --cpu_bind --bind-to --binding --map-by",
+    ("--cpu-bind --bind-to --binding --map-by",
      "-m MASK for CPUs, -c for cores, or -s for domains: 'ompbind help coming-from' has examples", ""),
     ("--hint=multithread --use-hwthread-cpus --hyperthreading --ht", "--smt all", ""),
     ("--hint=nomultithread --nomultithread --no-hyperthreading --no-ht", "--smt 1", ""),
     (r"--bind=(close|spread)", r"--bind thread --proc-bind \1", ""),
     ("--hint", "--smt 1 for nomultithread, or --smt all for multithread", ""),
-    ("--threads-per-core", "--smt {K}", ""),
-    ("-S --core-spec", "--reserve-total {K}", ""),
+    ("--threads-per-core", "--smt {K}", ""), ("-S --core-spec", "--reserve-total {K}", ""),
     ("--oversubscribe --overcommit -O", "--share", ""),
     ("--gpus-per-task --gpus-per-rank --gpus-per-proc", "--devices gpu --devices-per-rank {K}", ""),
     ("--gpus --gpu -G --gpus-per-node --gpu-bind --gres --numa-binding", "--devices gpu", ""),
     # memory
-    ("--membind --mem-bind --mem_bind --cpuset-mems",
+    ("--membind --mem-bind --cpuset-mems",
      "--memory bind, which limits memory to the NUMA nodes of the rank's CPUs", ""),
-    ("--interleave -i", "--memory interleave", ""),
-    ("--weighted-interleave", "--memory weighted", ""),
+    ("--interleave -i", "--memory interleave", ""), ("--weighted-interleave", "--memory weighted", ""),
     ("--preferred", "--memory preferred, which prefers the NUMA nodes of the rank's CPUs", ""),
     (r"--memory=(?:[a-z]+:)?(\d[\d,-]*)",
      r"'numactl --membind \1 ompbind run ...': --memory uses the NUMA nodes of the rank's CPUs", "--memory"),
     ("--localalloc", "--memory local", ""),
     # the environment of ranks
     ("--export", "--env NAME=VALUE: ranks inherit all other variables", ""),
-    ("-x -genv --genv -e --setenv", "--env {NAME=VALUE}", ""),
+    ("-x --genv -e --setenv", "--env {NAME=VALUE}", ""),
     ("--port -p", "--env PORT={{rank+8000}}, or with --fill the option of the server after --", "--fill"),
-    ("-wdir --wdir -wd --workdir --working-dir --working-directory --cwd -D", "--chdir {DIR}", ""),
+    ("--wdir --wd --workdir --working-dir --working-directory --cwd -D", "--chdir {DIR}", ""),
     ("-w", "--chdir DIR, or -n N for a number of workers", ""),
-    ("--standalone --master-addr --master_addr --master-port --master_port --rdzv-endpoint --rdzv_endpoint"
-     " --rdzv-backend --rdzv_backend", "--rendezvous", ""),
-    ("-J --job-name --rdzv-id --rdzv_id", "--run-id {NAME}", ""),
-    ("--config-file --config_file --conf", "--config {FILE}", ""),
-    ("-f --file", "--config {FILE} --group all", "--group"),
-    ("--profile", "--preset {NAME}", ""),
+    ("--standalone --master-addr --master-port --rdzv-endpoint --rdzv-backend", "--rendezvous", ""),
+    ("-J --job-name --rdzv-id", "--run-id {NAME}", ""), ("--config-file --conf", "--config {FILE}", ""),
+    ("-f --file", "--config {FILE} --group all", "--group"), ("--profile", "--preset {NAME}", ""),
     # output
     ("--nodes", "-s nodes for NUMA nodes, or 'mpirun --bind-to none ompbind exec -- CMD' for machines", ""),
-    ("--hostfile --machinefile --host --hosts -H=.+ --nodelist --nnodes --node-rank --node_rank",
+    ("--hostfile --machinefile --host --hosts -H=.+ --nodelist --nnodes --node-rank",
      "'mpirun --bind-to none --hostfile FILE ompbind exec -- CMD': ompbind is for one machine", "--memory"),
     ("--multi-prog", "--name for each command: 'ompbind help groups' has examples", ""),
-    ("--tag -l --label --tag-output -prepend-rank --prepend-rank", "--output tag", ""),
-    ("-o --output-filename --log_dir --log-file --logs --redirects --tee", "--log-dir DIR", ""),
-    ("-o --outfile", "'> FILE', which the shell opens", "--version"),
-    ("--silent", "--quiet", ""),
-    ("--report-bindings --display-map -print-rank-map --debug", "-v", ""),
+    ("--tag -l --label --tag-output --prepend-rank", "--output tag", ""),
+    ("-o --output-filename --log-file --logs --redirects --tee", "--log-dir DIR", ""),
+    ("-o --outfile", "'> FILE', which the shell opens", "--version"), ("--silent", "--quiet", ""),
+    ("--report-bindings --display-map --print-rank-map --debug", "-v", ""),
     ("--report-bindings --display-map", "no option: plan shows the CPUs of each rank", "plan"),
-    ("--test-only --simulate --do-not-launch", "--dry-run", ""),
-    ("--json", "--export json", "--export"),
+    ("--test-only --simulate --do-not-launch", "--dry-run", ""), ("--json", "--export json", "--export"),
     ("--json", "--format json", "--format"),
     ("--json --format", "--report FILE for the results, or 'ompbind plan --format json'", "--report"),
-    ("--json", "'ompbind plan --format json'", "--dry-run"),
-    ("--output=json", "--report FILE", ""),
+    ("--json", "'ompbind plan --format json'", "--dry-run"), ("--output=json", "--report FILE", ""),
     ("--format=compose --format=docker-compose --format=k8s --format=kubernetes",
      "'ompbind help containers', which shows a manifest", "--format"),
     ("-a --all -q --quiet", "no option: ps lists all runs, also with --format json", "ps"),
     ("-a --all", "the name of each run: 'ompbind ps' lists them", "stop"),
-    ("--joblog", "--report {FILE}", ""),
-    ("-V", "--version", ""),
-    ("--hardware -H", "'ompbind topo'", "--memory"),
-    ("-p --pid", "'ompbind inspect {PID}'", "--problems"),
+    ("--joblog", "--report {FILE}", ""), ("-V", "--version", ""),
+    ("--hardware -H", "'ompbind topo'", "--memory"), ("-p --pid", "'ompbind inspect {PID}'", "--problems"),
     ("-p -cp -pc -acp -apc --pid", "-m MASK before the PID, or 'ompbind inspect PID' for its CPUs", "rebind"),
     ("--reset", "-m all", "rebind"),
     # failures and time limits
@@ -138,18 +121,17 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("--no-kill --keep-going", "--on-failure continue", ""),
     ("--kill-after --stop-timeout --stop-grace-period", "--grace {TIME}", ""),
     ("--kill-on-bad-exit -K --halt --fail-fast", "--on-failure stop", ""),
-    ("--max-restarts --max_restarts --restart --restarts --retries", "--on-failure restart:N", ""),
+    ("--max-restarts --restart --restarts --retries", "--on-failure restart:N", ""),
     ("--detach -d --background --daemon", "'ompbind run ... &', which the shell runs in the background",
      "--verify"),  # of `run` alone
     ("--check", "--verify", ""),
     # measuring
-    (r"--ranks=(\d[\d,]*)", r"--vary ranks=\1", ""),
+    (r"--ranks=(\d+(?:,\d+)+)", r"--vary ranks=\1", ""),
     ("--runs --warmup --export-json", "'ompbind bench', which repeats and compares runs", "--verify"),
     ("--runs -r --max-runs --min-runs --rounds", "--max-rounds {N}", ""),
     ("--warmup", "no option: the first run of each candidate is a warm-up", "--max-rounds"),
     ("--parameter-list --parameter-scan -L -P", "--vary OPTION=V1,V2", ""),
-    ("--export-json", "--export json={FILE}", ""),
-    ("--export-csv", "--export csv={FILE}", ""),
+    ("--export-json", "--export json={FILE}", ""), ("--export-csv", "--export csv={FILE}", ""),
     ("--export-markdown", "--export markdown={FILE}", ""),
 )  # fmt: skip
 """Options of other tools, what to write here, and the option that a verb must have for this.
@@ -200,6 +182,7 @@ def find_option(name: str, value: str, known: Collection[str]) -> str:
 
     name, is_own, given = name.partition("=")
     value, anything = value or given, "" if is_own else "(?s:.*)"
+    name = name.replace("_", "-")
     names = {name, f"-{name}"} if len(name) > len("-x") else {name}
     if value.startswith("map_cpu:"):
         value = value.removeprefix("map_cpu:").replace(",", "|")

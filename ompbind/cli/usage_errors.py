@@ -40,7 +40,7 @@ def explain_usage_error(error: click.UsageError, args: Sequence[str] = ()) -> Op
         elif word not in suggestions.NO_VERBS and find_file(word, os.environ):
             start = "exec" if may_have_launcher(os.environ) else "run"
             hint = f"to start a command, write 'ompbind {start} -- {word}'"
-    source = message.removeprefix("unexpected extra argument (").removesuffix(")")
+    source = message.partition("unexpected extra argument (")[2].removesuffix(")")
     if error.ctx and error.ctx.info_name == "topo" and (os.path.exists(source) or ":" in source):
         hint = f"did you mean --topology {shlex.quote(source)}?"
     return OptionError(message, hint=hint)

@@ -31,8 +31,10 @@ _OTHER_FORMS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"\b(?:l3cache|ccd|ccx|llc):?(?=[\d#])", "l3:"), (r"\bl2cache:", "l2:"), (r"\bcore(?=\d)", "core:"),
     ("!|~", "^"), (r"^\w+:all$", "all"), (r"(?<=}),(?={)", "|"), (r"(?<=\d)[; ]+(?=\d)", "|"),
     (r"{(\d{1,5}):(\d{1,5})}", lambda it: f"{it[1]}-{int(it[1]) + int(it[2]) - 1}"), ("[{}]", ""),
+    (rf"\b({'|'.join(SELECTABLE)})(?![\w:])", r"\1:0"),
+    (r"\b[a-z]+(?=:)", lambda it: it[0] if it[0] in SELECTABLE else suggest_name(it[0], SELECTABLE) or it[0]),
 )  # fmt: skip
-"""Forms of Slurm, likwid-pin, hwloc and OMP_PLACES, in lower case, and what to write."""
+"""Forms of Slurm, likwid-pin, hwloc and OMP_PLACES, and wrong selectors, in lower case, and what to write."""
 
 TextSpan = tuple[int, int]
 """A position in a text: the index of its first character, and the index after its last one."""
@@ -172,23 +174,15 @@ def _read_selector(text: str, span: TextSpan) -> Selector:
         raise _error(text, mark, "a selector is missing", hint)
     level = next((level for level in SELECTABLE if level == name), None)
     if level is None:
-        meant = suggest_name(name.lower(), SELECTABLE)
-        hint = f"did you mean {write_mask(text, mark, meant)}?" if meant else ""
-        raise _error(text, mark, f"unknown selector {_quote(text, mark)}", hint)
+        raise _error(text, mark, f"unknown selector {_quote(text, mark)}")
     if not colon:
-        hint = f"add a colon and a number: {write_mask(text, mark, f'{name}:0')}"
-        raise _error(text, mark, f"the selector {name!r} has no number", hint)
+        raise _error(text, mark, f"the selector {name!r} has no number")
     by_os_number = numbers.startswith("#")
     numbered = _read_range(text, (span[0] + len(name) + 1 + by_os_number, span[1]))
     return Selector(level=level, numbers=numbered, by_os_number=by_os_number, span=span)
 
 
 _STRIDE = "write FIRST-LAST:STEP, or FIRST-LAST:K/STEP for K of every STEP CPUs"
-
-
-def write_mask(text: str, span: TextSpan, selector: str) -> str:
-    """Return the option -m for hints, with the text of a mask in which a selector replaces a span."""
-    return f"-m {shlex.quote(text[: span[0]] + selector + text[span[1] :])}"
 
 
 def _read_range(text: str, span: TextSpan) -> tuple[int, ...]:
