@@ -18,7 +18,8 @@ PAGE = ROOT / "docs/tutorial.md"
 SECTIONS = {part.partition("\n")[0]: part for part in PAGE.read_text().split("\n## ")}
 SERVER = "A web server"
 NUMBERS = r"\d+ MB/s|requests/s: [\d.]+|[\d.]+( of [\d.]+)? s, \d+ samples?|\d+ threads, each|pid \d+"
-OTHERS = r"; other processes used .*|ompbind: stopping rank 0 with SIGTERM\n"  # that rank may exit first
+OTHERS = r"; other processes used .*|ompbind: (stopping|verified: .* after the start|warning: rank).*\n"
+"""What a page does not show: rank 0 may exit first, and beside other programs a run takes longer."""
 
 
 def commands_of(section):
