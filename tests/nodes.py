@@ -87,7 +87,6 @@ class Launcher(NamedTuple):
     run_id: str  # how the identity of its jobs begins
     parent: str  # the name of the process that starts ranks
     nodes: int = 4
-    exit_code: int = 7  # if a rank exits with 7
 
 
 LAUNCHERS = {
@@ -102,7 +101,7 @@ LAUNCHERS = {
     "mpich": Launcher(
         "mpiexec.hydra", "{program} -launcher ssh -launcher-exec {agent} -iface lo"
         f" -hosts {HOSTS} -n {SIZE} -bind-to {{bind}}", "mpich-", "hydra_pmi_proxy"),
-    "torchrun": Launcher("unshare", TORCHRUN, "torchrun-", "pt_elastic", nodes=2, exit_code=1),
+    "torchrun": Launcher("unshare", TORCHRUN, "torchrun-", "pt_elastic", nodes=2),
 }  # fmt: skip
 
 

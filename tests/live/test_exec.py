@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command_lines import call
-from tests.launchers.environments import FLUX, OPEN_MPI_5, make_env
-from tests.live.conftest import OMPBIND, allowed_list, one_line, required, state_of, two_cpus, wait_until
+from tests.launchers.environments import FLUX, MPICH, OPEN_MPI_5, make_env
+from tests.live.conftest import allowed_list, one_line, required, state_of, two_cpus, wait_until
 from tests.tables import rows
 
 ROOT = Path(__file__).parent.parent.parent
@@ -81,10 +81,11 @@ def test_the_command_replaces_ompbind_and_without_a_launcher_it_is_one_rank(star
     none  |  | --local-rank 2 --local-size 2 | --local-rank 2 and --local-size 2 contradict each other
     none  |  | --rank 2 --size 2 --local-rank 0 --local-size 1 | --rank 2 and --size 2 contradict each other
     none  |  | --rank 1 --size 2 --local-rank 0 --local-size 3 | --local-size 3 and --size 2 contradict
+    mpich | PMI_SIZE=4 | --exclusive --wait | has started ranks on other machines too
     none  |  | --local-rank 0 --local-size 2 -n 3 | -n 3: the caller has started 2 ranks on this machine
     """))  # fmt: skip
 def test_a_rank_that_cannot_be_identified_does_not_start(launcher, changes, options, message):
-    inherited = {"none": {}, "slurm": SLURM, "mpi": OPEN_MPI, "flux": FLUX}[launcher]
+    inherited = {"none": {}, "slurm": SLURM, "mpi": OPEN_MPI, "mpich": MPICH, "flux": FLUX}[launcher]
     env = inherited | dict(change.split("=") for change in changes.split())
     done = call("exec", *options.split(), "--", "echo", "started", **env)
     assert (done.returncode, done.stdout) == (125, "")
@@ -285,15 +286,6 @@ def test_ranks_with_different_options_are_warned(ompbind, start):
     assert (same.returncode, same.stderr, other.returncode) == (0, "", 0)
     text = f"other ranks of this job (pid {one.pid}) have divided the CPUs in another way: give all ranks"
     assert text in one_line(other.stderr)
-
-
-def test_exec_inside_of_exec_is_compared_with_inner_ranks_only(ompbind):
-    """The outer ranks have divided the CPUs, the inner ranks keep theirs."""
-    two_cpus()
-    words = ("exec", "--run-id", "job", "--local-rank", "0", "--local-size", "2", "--")
-    done = ompbind(*words, OMPBIND, *words, "true")
-    assert (done.returncode, "an outer 'ompbind exec'" in one_line(done.stderr)) == (0, True), done.stderr
-    assert "divided" not in done.stderr
 
 
 LOCAL_SIZE = 8

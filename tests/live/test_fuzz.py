@@ -52,14 +52,6 @@ VARIABLES = sorted(
 """Variables with numbers, of users, launchers, batch systems and drivers."""
 
 KEYS = ("ranks", "cores", "threads", "mask", "reserve", "timeout", "smt")
-FILES = {
-    "cpus.json": '{"cpus": [{"cpu": 0, "core": N, "socket": N, "node": N, "l1d:l1i:l2:l3": "0:0:N:N"}]}',
-    "nodes.xml": """<topology version="N"><object type="Machine" cpuset="0x1" complete_cpuset="0xN">
-        <object type="PU" os_index="N" cpuset="0x1"/><object type="NUMANode" os_index="0" local_memory="N"/>
-        <distances nbobjs="1" latency_base="N"><latency value="N"/></distances></object></topology>""",
-    "topo.json": '{"schema": "ompbind-topo/2", "online": "0-N", "quota_cpus": N, "cpus": [{"cpu": N}]}',
-}
-"""Topology sources with numbers."""
 
 STARTING = ("os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "subprocess.Popen", "os.system")
 """Audit events of Python when a process or program starts."""
@@ -133,11 +125,7 @@ def test_command_lines(started, capsys, part):
 def make_hostile_line(rng, number, monkeypatch):
     """Write a number into variables, a configuration file or an option; return a line that reads it."""
     Path("ompbind.toml").write_text("")
-    kind = rng.choice(("variables", "launcher", "keys", "topology", "option"))
-    if kind == "topology":
-        path = rng.choice([*FILES])
-        Path(path).write_text(FILES[path].replace("N", number))
-        return ["topo", "--topology", path]
+    kind = rng.choice(("variables", "launcher", "keys", "option"))
     if kind == "option":
         text = rng.choice(("N", "A=N", "A={rank+N}", "node:N", "0-N", "0-9:N", "synthetic:pu:N"))
         option = rng.choice(find_options("run"))

@@ -90,14 +90,6 @@ def test_ranks_have_the_plan_of_their_node(nodes, launch, name):
     assert len(set(run_ids)) == (launcher.nodes if name == "mpich" else 1)
 
 
-@pytest.mark.parametrize("name", LAUNCHERS)
-def test_the_launcher_gets_the_exit_code_of_a_rank(nodes, launch, name):
-    """The rank is on the second node. The other agent of torchrun may wait for minutes."""
-    fail = [OMPBIND, "exec", "--", nodes.together, "sh", "-c", "[ $RANK != 3 ] || exit 7"]
-    codes, _, err = finish(launch(name, *fail)[-1:])
-    assert codes == [LAUNCHERS[name].exit_code], err
-
-
 @pytest.mark.parametrize("name", ["openmpi-4", "openmpi-5", "mpich", "slurm", "slurm in another order"])
 def test_ranks_that_the_launcher_has_bound_keep_their_cpus(nodes, launch, name):
     name, *other = name.split(" in ")

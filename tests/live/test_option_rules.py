@@ -219,6 +219,7 @@ MESSAGES = rows("""
     --dry-run -v PROC_BIND=spread          | OMPBIND_PROC_BIND=spread is not used with the default
     --dry-run --no-bind BIND=none          |
     --dry-run --smt 2 --no-smt             |
+    --dry-run --no-wait --share WAIT=0.1   |
     --dry-run RUNTIME_DIR=/no/such         | this plan does not avoid the CPUs of other runs: cannot read live
     --log-dir=                             | --log-dir: the name of a directory is missing
     --output files                         | --output files needs --log-dir DIR

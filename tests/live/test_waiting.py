@@ -15,7 +15,6 @@ from ompbind.masks.mask import parse_mask
 from ompbind.planning.request import Request, Sharing
 from ompbind.registry.claims import WAITING_SUFFIX
 from ompbind.registry.registry import make_own_run, read_claim_list
-from tests.launchers.environments import MPICH
 from tests.live.conftest import one_line, two_cpus, wait_until
 from tests.live.other_user import become_nobody, finish, fork_with_pipe
 from tests.machines import Shape, make_machine
@@ -237,13 +236,3 @@ def test_a_run_that_has_its_cpus_waits_no_longer(ompbind, holder, wait):
     assert len({"", one, two}) == 3
     found = json.loads(ompbind("ps", "--format", "json").stdout)
     assert (sorted(run["run_id"] for run in found["runs"]), found["waiting"]) == (["one", "two"], [])
-
-
-@pytest.mark.parametrize(("words", "env", "code", "text"), [
-    ("exec --wait=5 --share", {}, 125, "--wait=5 needs --avoid or --exclusive"),
-    ("run --no-wait --share", {"OMPBIND_WAIT": "0.1"}, 0, ""),
-    ("exec --exclusive --wait", {**MPICH, "PMI_SIZE": "4"}, 125, "has started ranks on other machines too"),
-])  # fmt: skip
-def test_wait_is_refused_without_a_reason_and_for_ranks_of_several_machines(ompbind, words, env, code, text):
-    done = ompbind(*words.split(), "--", "true", env=env)
-    assert (done.returncode, text in one_line(done.stderr)) == (code, True)
