@@ -104,6 +104,9 @@ LINES = rows("""
     run --log-dir=bas                    | run --log-dir=basket
     plan --topology basi                 | plan --topology basic.txt
     run --output tag,fi                  | run --output tag,files
+    run --verify=s                       | run --verify=strict
+    run --preload tcm                    | run --preload tcmalloc
+    run --expect tcmalloc,io             | run --expect tcmalloc,iomp
     plan --topology=sample:two           | plan --topology=sample:two-sockets
     run -n 2 -- readlin                  | run -n 2 -- readlink
     run cat basi                         | run cat basic.txt
@@ -142,27 +145,6 @@ def test_paths_with_special_characters_are_completed(shell):
     for option in ("--log-dir my", "--log-dir=my", "--report my"):
         *_, last = complete_words(shell, f"ompbind run {option}")
         assert last.removeprefix("--log-dir=") == NAME, option
-
-
-def complete(shell, line):
-    """Return the lines that ompbind prints to a shell about the last word of a line."""
-    env = {"_OMPBIND_COMPLETE": f"{shell}_complete", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
-    return call(**env).stdout.splitlines()
-
-
-@pytest.mark.parametrize(("words", "found"), rows("""
-    --output                | plain,inherit plain,tag plain,files plain,tag,files
-    --output t              | plain,tag plain,tag,files
-    --log-dir               | dir,
-    --report                | file,
-    --verify                | plain,strict
-    --preload t             | plain,tcmalloc
-    --preload ./mine        | file,./mine
-    --expect tcmalloc,i     | plain,tcmalloc,iomp
-    """))  # fmt: skip
-def test_values_of_running_options_are_completed(words, found):
-    line = f"ompbind run {words}{'' if ' ' in words else ' '}"
-    assert complete("bash", line) == found.split()
 
 
 def test_the_script_of_a_known_shell_is_printed():

@@ -58,15 +58,6 @@ def test_sh_format_sets_the_environment_that_run_sets(ompbind, name):
     assert run["WHO"] == "1 of 2"
 
 
-def test_env_format_refuses_values_with_line_breaks():
-    done = call("plan", "--format", "env", "--env", "A=b c")
-    lines = dict(line.split("=", 1) for line in done.stdout.splitlines())
-    assert (lines["A"], lines["OMP_PROC_BIND"]) == ("b c", "true")
-    assert "GOMP_CPU_AFFINITY" not in lines
-    done = call("plan", "--format", "env", "--env", "A=b\nc")
-    assert (done.returncode, done.stdout, "--format sh" in done.stderr) == (2, "", True)
-
-
 TABLE = """\
 2 ranks, balanced, on {source}:
 16 CPUs, 8 cores, 2 packages, 2 NUMA nodes

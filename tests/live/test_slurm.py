@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from ompbind.cpuset import CpuSet
-from tests.live.conftest import OMPBIND, clean_environment, one_line, required, two_cpus, wait_until
+from tests.live.conftest import OMPBIND, clean_environment, required, two_cpus, wait_until
 from tests.live.test_exec import REPORT
 from tests.live.test_run import COUNT_SIGNALS
 from tests.slurm import run_batch, start_slurm
@@ -98,15 +98,6 @@ def test_only_several_tasks_of_a_step_are_copies(slurm, tmp_path):
     done = run(["srun", "-n", "2", "--cpu-bind=none", "sh", "-c", command], slurm)
     assert " ".join(done.stderr.split()).count("Slurm has started 2 copies of 'ompbind run'") == 1
     assert run_job(tmp_path, command, slurm) == (0, "")
-
-
-def test_ranks_that_share_a_cpu_on_purpose_are_not_told_to_change_the_binding(slurm):
-    """With --overcommit, Slurm gives a job fewer CPUs than tasks."""
-    words = ["srun", "-n", "4", "--overcommit", "--cpu-bind=none", OMPBIND, "exec"]
-    done = run([*words, "--", "true"], slurm)
-    assert "request a CPU for each rank, or confirm with --share" in one_line(done.stderr)
-    done = run([*words, "--share", "--", "true"], slurm)
-    assert (done.returncode, "warning" in done.stderr) == (0, False), done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -173,7 +173,7 @@ def test_values_of_systemd_are_escaped(value):
 
 @pytest.mark.parametrize(("name", "value"), [
     ("systemd", "a\rb"), ("systemd", "\x1b[0m"), ("systemd", "\x7f"), ("systemd", "\udce9"),
-    ("docker", "a\nb"),
+    ("docker", "a\nb"), ("env", "a\nb"),
 ])  # fmt: skip
 def test_values_that_a_tool_would_not_read_are_refused(name, value):
     with pytest.raises(RequestError, match="the value of X has"):
