@@ -16,9 +16,6 @@ from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.runtimes import counts_by_mask
 from ompbind.record import Record
 
-_PAIR = set(PLACE_VARIABLES)
-"""OMP_PLACES and OMP_PROC_BIND: set together or not at all, as runtimes differ on one without the other."""
-
 
 class RankIdentity(Record):
     """Which rank this is: `rank` of `size` in the whole job, `local_rank` of `local_size` on this machine.
@@ -136,7 +133,8 @@ def make_variables_and_fields(
     fields = make_fields(numbers, identity, placement, spec.group)
     threads = make_thread_variables(plan, identity.placement_index)
     if spec.keep_env:
-        kept = base.keys() | (_PAIR if _PAIR & base.keys() else set())
+        pair = set(PLACE_VARIABLES)  # set together or not: runtimes differ on one without the other
+        kept = base.keys() | (pair if pair & base.keys() else set())
         threads = {name: value for name, value in threads.items() if name not in kept}
     # a rank without devices inherits none of a rank of another run
     devices: Variables = {name: None for name in names.NAMES_OF_DEVICES if name in base}

@@ -12,7 +12,6 @@ import re
 import shlex
 import warnings
 from contextlib import suppress
-from typing import TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
 from ompbind.commands.placeholders import check as check_placeholders
@@ -21,9 +20,6 @@ from ompbind.errors import OptionError, PositionError
 from ompbind.text import whole_number
 
 _PORTS = range(1, 1 << 16)
-
-Awaited: TypeAlias = int | SplitResult | re.Pattern[str] | list[str]
-"""A port, a URL, a regular expression, or a command."""
 
 
 def check_ready(ready: str) -> None:
@@ -37,8 +33,8 @@ def check_ready(ready: str) -> None:
         read_ready(ready)
 
 
-def read_ready(ready: str) -> Awaited:
-    """Read the text of --ready, with its placeholders filled.
+def read_ready(ready: str) -> int | SplitResult | re.Pattern[str] | list[str]:
+    """Read the text of --ready, with its placeholders filled: a port, a URL, a pattern, or a command.
 
     Raises PositionError and OptionError for a wrong port, URL, pattern or command.
     """

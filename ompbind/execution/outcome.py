@@ -107,9 +107,6 @@ class Outcome(Record):
     until: frozenset[int] | None = None
 
 
-TIMED_OUT = 124  # the exit code of a run that took longer than --timeout
-
-
 def find_decisive(outcome: Outcome) -> list[RankExit]:
     """Return the exits that decide the exit code: of all ranks, or with --until of the ranks of a group."""
     return [each for each in outcome.exits if outcome.until is None or each.rank in outcome.until]
@@ -150,7 +147,7 @@ def find_error(outcome: Outcome) -> OmpbindError | None:
 
 def _find_status(outcome: Outcome) -> int:
     if outcome.timed_out:
-        return TIMED_OUT
+        return 124  # as `timeout` does
     if failure := first_failure(outcome):
         return failure.status
     interrupted = outcome.until is None and outcome.start_interrupted_by

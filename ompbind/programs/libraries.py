@@ -23,8 +23,6 @@ from ompbind.text import whole_number
 ONNXRUNTIME = "onnxruntime"
 """The name of a pool that binds its threads, unless the program gives it a number of threads."""
 
-OPENVINO = "openvino"  # the name of a pool with a thread for each core of the affinity mask
-
 ONNXRUNTIME_BINDS = (
     "a session without a number of threads starts one for each core of the machine, bound to it"
 )
@@ -68,7 +66,7 @@ _KINDS: tuple[tuple[str, LibraryRole, tuple[str, ...], OmpRuntime | None], ...] 
     ("blis", _BLAS, ("libblis", "libblis-mt"), None),
     ("mkl", _BLAS, tuple(f"libmkl_{suffix}" for suffix in _MKL_SUFFIXES), None),
     ("tbb", _POOL, ("libtbb", "libtbb12"), None),
-    (OPENVINO, _POOL, ("libopenvino",), None),
+    ("openvino", _POOL, ("libopenvino",), None),
     ("hpx", _POOL, ("libhpx", "libhpxd"), None),
     (ONNXRUNTIME, _POOL, _ONNXRUNTIME, None),
     ("tcmalloc", _ALLOCATOR, ("libtcmalloc", "libtcmalloc_minimal"), None),
