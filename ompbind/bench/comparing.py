@@ -30,6 +30,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
+from itertools import count
 
 from ompbind.bench.candidates import drop_ranks
 from ompbind.bench.records import Candidate, ComparisonResult, Kind, Run, Session, Status, Verification
@@ -43,7 +44,7 @@ FIRST_LOOK = 8
 ERROR = 0.05
 """The probability at most that a session shows a difference between equal candidates, over all looks."""
 
-MAX_MORE_ROUNDS = 10_000  # a longer session is not proposed
+MAX_ROUNDS = 1000  # of a session
 
 BETTER = {ComparisonResult.BEST, ComparisonResult.FASTER}
 NOT_BETTER = {ComparisonResult.SLOWER, ComparisonResult.SAME}
@@ -138,9 +139,7 @@ class RunIndex:
         An interval decides if it excludes 0 or is within what matters. Its width shrinks with the square root
         of the number of rounds. The first interval is the whole range.
         """
-        needed, rounds = 1.0, 0
-        while not find_cut(int(needed), self.error):
-            needed += 1
+        needed, rounds = float(find_least_rounds(self.error)), 0
         if evidence:
             rounds, median = evidence.rounds, evidence.median
             low, high = evidence.interval or evidence.range
@@ -150,10 +149,8 @@ class RunIndex:
                 margins.append((below, median))
             growth = ((width / margin) ** 2 for width, margin in margins if margin > 0)
             needed = max(needed, rounds * min(growth, default=math.inf))
-        if needed > MAX_MORE_ROUNDS:
-            return None
-        look = next(look for look in make_looks(4 * MAX_MORE_ROUNDS) if look >= needed and look > rounds)
-        return look - rounds
+        looks = make_looks(MAX_ROUNDS)
+        return next((look - rounds for look in looks if look >= needed and look > rounds), None)
 
 
 def _find_disqualification(runs: Iterable[Run]) -> str:
@@ -263,15 +260,20 @@ def make_median_interval(values: Sequence[float], error: float) -> tuple[float, 
     return (ordered[cut - 1], ordered[-cut]) if cut else None
 
 
+def find_least_rounds(error: float) -> int:
+    """Return the number of rounds from which on there is an interval; see `make_median_interval`."""
+    return next(rounds for rounds in count(1) if find_cut(rounds, error))
+
+
 @cache
-def find_cut(count: int, error: float) -> int:
-    """Return the rank of the lower limit among `count` sorted values, from 1; 0 if there are too few values.
+def find_cut(size: int, error: float) -> int:
+    """Return the rank of the lower limit among `size` sorted values, from 1; 0 if there are too few values.
 
     The upper limit has the same rank from the end.
     """
-    cut, outcomes, term = 0, 1, 1  # outcomes, among 2**count, with at most `cut` values below the median
-    while 2 * outcomes / 2**count <= error:
-        term = term * (count - cut) // (cut + 1)  # the binomial coefficient of `cut`: faster than math.comb
+    cut, outcomes, term = 0, 1, 1  # outcomes, among 2**size, with at most `cut` values below the median
+    while 2 * outcomes / 2**size <= error:
+        term = term * (size - cut) // (cut + 1)  # the binomial coefficient of `cut`: faster than math.comb
         cut += 1
         outcomes += term
     return cut

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from ompbind.bench.candidates import parse_variation
+from ompbind.bench.comparing import MAX_ROUNDS
 from ompbind.bench.export import EXPORTS
 from ompbind.bench.metrics import read_pattern
 from ompbind.cli import COMPARING, CONFIGURATION, MEASURING, OUTPUT
@@ -107,7 +108,8 @@ def find_varied(key: str, options: Mapping[str, Option]) -> Option:
     option = options.get(key.replace("-", "_"))
     if option is None or option.key != key or "plan" not in option.verbs:
         keys = [option.key for option in options.values() if not _find_reason(option)]
-        near = suggest_name(key.removeprefix("--").replace("_", "-"), keys)
+        short = (option.key for option in options.values() if f"-{key}" in option.names)
+        near = next((key for key in short if key in keys), "") or suggest_name(key.replace("_", "-"), keys)
         hint = f"did you mean {near}?" if near else f"use one of {', '.join(keys)}"
         raise OptionError(f"{key!r} is not the long name of an option that decides a placement", hint=hint)
     reason = _find_reason(option)
@@ -215,6 +217,8 @@ SHOWING = ("show", "fail_above", "export", "force", "format", "quiet", "verbose"
 
 def _read_variation(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Read --vary OPTION=V1,V2 as the only item; the values are checked where candidates are made."""
+    if text.startswith("-"):
+        raise OptionError("write the long name without dashes: --vary threads=1,2")
     values = parse_variation(text)
     return ((values[0].key, tuple(value.text for value in values)),)
 
@@ -232,7 +236,7 @@ def _read_fraction(text: str) -> float:
     is_decimal = whole_number(number.replace(".", "", 1)) is not None
     fraction = float(number) / (100 if number != text else 1) if is_decimal else -1.0
     if not 0 <= fraction < 1:
-        raise OptionError(f"{text!r} is not a part of 1: write 2% or 0.02")
+        raise OptionError(f"{text!r} is neither a percentage nor a fraction below 1: write 2% or 0.02")
     return fraction
 
 
@@ -252,8 +256,8 @@ BENCH_OPTIONS = (
     _comparing("--vary", read=_read_variation, multiple=True, whole_run=False, metavar="OPTION=V,V",
         complete=_complete_variation, everyday=True, default_help="a choice",
         help="Compare values of an option: smt=1,2 or 'mask=0,2;1,3'; several: all combinations"),
-    _comparing("--max-rounds", read=at_least(1, 1000), number=True, metavar="N",
-        default_help="40; 1000 with --budget", help="Rounds at most (1000); a clear result needs fewer"),
+    _comparing("--max-rounds", read=at_least(1, MAX_ROUNDS), number=True, metavar="N",
+        default_help="40; 1000 with --budget", help="Rounds at most (7 to 1000); a clear result needs fewer"),
     _comparing("--budget", read=_read_time, number=True, metavar="TIME", everyday=True,
         default_help="when decided", help="Stop after TIME (90, 10m)"),
     _comparing("--matters", read=_read_fraction, default="2%", number=True, metavar="PART",

@@ -157,8 +157,6 @@ def align_points(numbers: Iterable[str]) -> list[str]:
 
 def render_more_rounds(rounds: int) -> str:
     """Return about how many more rounds are needed; the estimate of a large number is rough."""
-    if rounds > 1000:
-        return "more than 1,000 more rounds"
     return f"about {count(rounds if rounds < 100 else round(rounds, -1), 'more round')}"
 
 
@@ -217,6 +215,7 @@ def _make_heading(session: Session, screen: Screen) -> Iterator[str]:
         end = max(run.started + max(run.wall_s, default=0.0) for run in session.runs)
         duration = f" in {render_age(end - min(run.started for run in session.runs))}"
     reason = clean_line(session.ended) or "not finished"
+    reason = "recommendation decided" if reason == "decided" else reason  # not each comparison
     yield render_paragraph("session", f"{runs}{duration}: {reason}", width)
 
 

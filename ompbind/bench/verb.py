@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from ompbind import __version__
 from ompbind.bench.compare_sessions import compare_sessions, render_failure, render_sessions
+from ompbind.bench.comparing import ERROR, MAX_ROUNDS, find_least_rounds, make_looks
 from ompbind.bench.conditions import read_hardware
 from ompbind.bench.decision import conclude
 from ompbind.bench.export import EXPORTS
@@ -133,10 +134,12 @@ def make_bench_settings(ctx: VerbContext) -> BenchSettings:
 
 def bench(ctx: VerbContext) -> int:
     """Run a command under several placements in turn, and show which is best, with confidence intervals."""
+    if ctx.params["show"]:  # its words are files, so options may follow them
+        again = VERB.make_context("bench", [*ctx.typed], parent=ctx.parent, allow_interspersed_args=True)
+        assert isinstance(again, VerbContext)
+        return run_show(make_bench_settings(again))
     settings = make_bench_settings(ctx)
     planning = settings.planning
-    if settings.show:
-        return run_show(settings)
     planning.check_topology("candidates")
     settings = settings.replace(planning=planning.replace(run_id=choose_run_id(planning.run_id)))
     machine = register.read_planning_machine(*settings.planning.parts)
@@ -193,8 +196,13 @@ def _render(
         text += f"; about {render_age(most * run_s)} if a run takes {render_run_time(run_s)}"
     if settings.budget is not None:
         text += f"; --budget stops after {render_age(settings.budget)}"
-    effort = render_paragraph("runs", f"{text}; a clear result needs fewer", screen.text_width)
-    return f"{table}\n\n{effort}"
+    # planned looks and comparisons with several references need even more
+    least = find_least_rounds(ERROR / max(1, len(candidates) - len({each.ranks for each in candidates})))
+    if rounds < least:
+        text += f"; too few to decide: --max-rounds {least} at least"
+    elif len(make_looks(rounds)) > 1:
+        text += "; a clear result needs fewer"
+    return f"{table}\n\n{render_paragraph('runs', text, screen.text_width)}"
 
 
 def run_bench(
@@ -266,6 +274,9 @@ def _check_programs(starts: Sequence[CandidateStart]) -> None:
             return
         except LaunchError as error:
             errors.append(error)
+    argv = starts[0].commands[0].argv
+    if len(argv) > 1 and all(" " in word for word in argv):
+        errors[0].hint = "bench runs one command; for two: --vary env=APP=./a,APP=./b -- sh -c '$APP'"
     raise errors[0]
 
 
@@ -290,7 +301,7 @@ def make_rules(settings: BenchSettings) -> Rules:
     """Make what the session decides and when it ends; without --seed the order of rounds is random."""
     seed = random.SystemRandom().randrange(1 << 32) if settings.seed is None else settings.seed
     matters = settings.matters
-    most = settings.max_rounds or (40 if settings.budget is None else 1000)  # else the time decides
+    most = settings.max_rounds or (40 if settings.budget is None else MAX_ROUNDS)  # else the time decides
     return Rules(same_work=bool(settings.metric), matters=matters, max_rounds=most, seed=seed)
 
 
@@ -394,9 +405,6 @@ def run_show(settings: BenchSettings) -> int:
         if sources.level(name) == ValueLevel.COMMAND_LINE and name not in SHOWING:
             hint = "the files have the options of their sessions"
             raise RequestError(f"{sources.render(name)} has no effect with --show", hint=hint)
-    if late := next((word for word in paths if word.startswith("-")), ""):
-        hint = "write options before the files: --show must be the last option"
-        raise OptionError(f"{late} is after the first file of --show", hint=hint)
     if not paths:
         raise OptionError("--show: the files are missing", hint="give files of --results after the options")
     sessions = [read_results(path) for path in paths]

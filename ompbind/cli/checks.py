@@ -80,7 +80,7 @@ _GROUPS_HINT = "name the groups: --name server -- ./server : --name load -- ./cl
 _IDENTITY_HINT = "--local-rank and --local-size identify a rank; with other machines, --rank and --size too"
 
 _FOR_RUNNING_RANKS = (
-    "ready", "ready_timeout", "until", "stdin", "on_failure", "output", "log_dir", "force", "timestamps",
+    "stdin", "on_failure", "output", "log_dir", "force", "timestamps",
     "pty", "timeout", "grace", "keep_descendants", "verify", "report", "wait",
 )  # fmt: skip
 """Options that have no effect in a dry run, which starts no ranks."""
@@ -134,7 +134,7 @@ CHECKS = (
       for name in ("ready", "ready_timeout", "until")),
     Check(option="ready_timeout", other="ready", when=lambda v: not v["ready"],
           text="has no effect without --ready", hint="--ready says when the ranks of this group are ready"),
-    Check(option="ready", other="log_dir", text="reads log files, and there are none",
+    Check(option="ready", other="log_dir", text="(a text in the output) reads log files, and there are none",
           when=lambda v: v["name"] and not (v["ready"].startswith((TCP, HTTP, EXEC)) or _writes("files", v)),
           hint="add --log-dir DIR; --output tag,files shows the lines too"),
     *(Check(option=name, other=needed, when=_lacks(needed), text="needs {other}", hint=_IDENTITY_HINT)

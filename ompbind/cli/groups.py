@@ -57,13 +57,12 @@ def parse_groups(command: click.Command, ctx: VerbContext) -> tuple[VerbContext,
         if others and not first:
             raise OptionError("the command of the first group is missing", hint="write it before ':'")
         ctx.params["words"] = tuple(first)
+        _check_names(others)
         made = (command.make_context(ctx.info_name, words, parent=ctx.parent, run=ctx) for words in others)
         groups = [ctx, *(other for other in made if isinstance(other, VerbContext))]
     names = [group.params["name"] for group in groups]
-    for number, (group, name) in enumerate(zip(groups, names, strict=True), 1):
+    for group, name in zip(groups, names, strict=True):
         _check_command(group, ctx)
-        if not name:
-            raise OptionError(f"group {number} has no name", hint="add --name NAME to its options")
         if names.count(name) > 1:
             raise OptionError(f"two groups are named {name}", hint="give each group a name of its own")
     until = [given for each in dict.fromkeys((ctx, *groups)) if (given := each.params.get("until"))]
@@ -75,6 +74,12 @@ def parse_groups(command: click.Command, ctx: VerbContext) -> tuple[VerbContext,
             raise OptionError(f"--until {name}: the run has no such group", hint=hint)
         ctx.params["until"] = name
     return tuple(groups)
+
+
+def _check_names(groups: Sequence[Sequence[str]]) -> None:
+    for number, words in enumerate(groups, 2):
+        if not any(word.partition("=")[0] == "--name" for word in words[: words.index(END)]):
+            raise OptionError(f"group {number} has no name", hint="add --name NAME to its options")
 
 
 def _check_command(group: VerbContext, run: VerbContext) -> None:

@@ -68,7 +68,8 @@ def show_help(ctx: VerbContext) -> int:
     pages, shown, width = read_pages(), " ".join(words), read_screen().text_width
     topic = shown.replace(" ", "-").lower().removeprefix("docs/").removesuffix(".md")
     if words[-1].startswith("-"):
-        write_stdout("\n\n".join(_describe_option(words[-1].partition("=")[0], pages, width)))
+        verbs = [word for word in words[:1] if word in VERBS] or [*VERBS]
+        write_stdout("\n\n".join(_describe_option(words[-1].partition("=")[0], verbs, pages, width)))
     elif words[0] == SEARCH:
         _show("\n".join(_search(words[1:], pages)))
     elif topic == LIST:
@@ -89,9 +90,9 @@ def show_help(ctx: VerbContext) -> int:
     return 0
 
 
-def _describe_option(name: str, pages: Mapping[str, str], width: int) -> Iterator[str]:
-    """Yield a text for each option with a name: its help, commands and variable, and pages about it."""
-    rows = [*dict.fromkeys(option for verb in VERBS for option in find_options(verb))]
+def _describe_option(name: str, verbs: Sequence[str], pages: Mapping[str, str], width: int) -> Iterator[str]:
+    """Yield a text for each option of verbs with a name: its help, commands and variable, and its pages."""
+    rows = [*dict.fromkeys(option for verb in verbs for option in find_options(verb))]
     found = [option for option in rows if name in (*option.names, option.reset_name)]
     if not found:
         meant = suggestions.suggest_option(name, "", [known for option in rows for known in option.names])

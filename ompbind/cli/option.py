@@ -8,6 +8,7 @@ of click for this: `add_to_parser`, `consume_value` and `process_value`. Nothing
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from enum import IntEnum
 from typing import Any
 
@@ -254,8 +255,11 @@ class Option(click.Option):
                 attached = re.compile(f"({self.long_name}=|-[a-zA-Z]*{self.names[0][1:]}){re.escape(value)}")
                 if not (ctx.resilient_parsing or any(map(attached.fullmatch, ctx.typed))):
                     text = f"{'/'.join(self.names)}: the value is missing: the next word is {value}"
-                    also = "" if value == "--" else f", or {self.long_name}={value} for this value"
-                    raise OptionError(text, hint=f"write {self.long_name}={self.value_name}{also}")
+                    hint = f"write {self.long_name}={self.value_name}"
+                    with suppress(OmpbindError):
+                        if value != "--" and self.read(value):
+                            hint += f", or {self.long_name}={value} for this value"
+                    raise OptionError(text, hint=hint)
             # click has a mark of its own for an option that is given without its value
             known = value if value is None or isinstance(value, bool | str) else self.bare
             place = self.reset_name if value is None else self.long_name

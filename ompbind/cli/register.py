@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from ompbind.cli import END
 from ompbind.cli.console import print_message
 from ompbind.cli.option import LENIENT, VerbContext
 from ompbind.cli.settings import Settings
+from ompbind.cli.suggestions import suggest_word
 from ompbind.commands.environment import RunSpec, find_changed
 from ompbind.cpuset import EMPTY, CpuSet, named
 from ompbind.errors import MaskError, OmpbindError, OptionError, PlanError
@@ -136,12 +138,21 @@ _MASK = re.compile(r"(?<!python )(?:-m|--mask) (?!MASK|names)('[^']*'|[^\s;?]*[^
 
 
 def check_hint(error: Exception, ctx: VerbContext) -> None:
-    """Keep only masks that work in the hint of an error about a command line, with its -n and --topology."""
-    if isinstance(error, MaskError) or (isinstance(error, OptionError) and _MASK.search(error.hint)):
+    """Keep only masks that work in the hint of an error about a command line, with its -n and --topology.
+
+    A hint with a corrected command line has the masks of the user, and options of commands.
+    """
+    if isinstance(error, MaskError) or (
+        isinstance(error, OptionError) and f" {END} " not in error.hint and _MASK.search(error.hint)
+    ):
         settings = {**LENIENT, "allow_interspersed_args": True}
         again = ctx.command.make_context(ctx.info_name, [*ctx.typed], parent=ctx.parent, **settings)
         with suppress(OmpbindError):
             machine = limit_to_listed(read_machine(again.params.get("topology") or LIVE))
+            if isinstance(error, MaskError):
+                kinds, text = [kind.name for kind in machine.kinds], error.text
+                if name := text if text in kinds else suggest_word(text, kinds):
+                    error.hint = f"did you mean --core-kind {name}?"
             keep_working_masks(error, machine, Request(ranks=again.params.get("ranks") or 1))
 
 

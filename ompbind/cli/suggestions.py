@@ -27,7 +27,7 @@ NO_VERBS = ("rm", "wait")
 _WORDS = {
     "balanced": "distribute even slot node-balanced", "compact": "block pack packed fill",
     "spread": "scatter cyclic", "nodes": "node numanode ldom", "packages": "socket sockets package pkg",
-    "l3": "llc ccx cache l3cache", "cores": "core cpucore", "close": "compact master primary",
+    "l3": "llc ccx ccd cache l3cache", "cores": "core cpucore", "close": "compact master primary",
     "thread": "cpu pu hwthread threads", "none": "no off false", "bind": "membind strict",
     "local": "localalloc default", "performance": "big p-core pcore p", "efficiency": "little e-core ecore e",
     "stop": "abort kill exit fail", "continue": "ignore keep-going", "restart": "always retry",
@@ -42,11 +42,14 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("--np --n --num --count --ntasks --nprocs --nproc --procs --proc --num-processes --nproc-per-node"
      " --ntasks-per-node --tasks-per-node --npernode --ppn --replicas --num-replicas --instances --copies"
      " --jobs -j --num-ranks --nranks --parallel", "-n {N}", ""), ("--scale", "-n N", ""),
+    ("--ranks=(?i:l3|llc|ccx|ccd)s?", "-n auto -s l3", ""),
+    ("--ranks=(?i:node|numa|package|socket)s?", "-n auto -s nodes, or -n auto -s packages", ""),
     ("--workers --num-workers --processes --nworkers", "-n {N}, or --processes-per-rank {N} if the command"
      " starts them itself", ""),
     ("--tp --tp-size --tensor-parallel-size --dp --dp-size --pp --pp-size --data-parallel-size"
      " --pipeline-parallel-size", "-n {N}, or the option of the server after --", ""),
     # which CPUs
+    (r"-N=(?:\D.*)? --shell", "no option: only 'sh -c ...' starts a shell", "--max-rounds"),
     ("-N=0", "-m node:0", ""), ("-N", "-n {N} for ranks; -m node:{0} for CPUs of a NUMA node", ""),
     ("--ntasks-per-socket --npersocket", "-s packages, and -n for the ranks of all packages", ""),
     ("--cpus-per-task --cpus-per-proc --cpus-per-rank --cores-per-task --cores-per-rank", "-c {C}", ""),
@@ -54,6 +57,13 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
      "-t {T}", ""), ("--cpus", "-c C for C cores per rank, or -m MASK", ""),
     ("--cpu --cpu-list --core-list --cpu-set --cpuset --cpuset-cpus --cpu-mask --cpumask --physcpubind -C"
      " --affinity --cpu-affinity", "-m {MASK}", ""), ("--pin --pinning --taskset", "-m MASK", ""),
+    (r"--exclude=(\d[\d-]*) --exclude-cpus=(\d[\d-]*)", r"-m '^\1'", ""),
+    ("--exclude --exclude-cpus", "-m MASK, with ^ before each item to exclude, as '^0,^4-7'", ""),
+    ("--core-type=(?i:p.*|big) --cpu-type=(?i:p.*|big) --kind=(?i:p.*|big) --pcores --p-cores"
+     " --performance-cores", "--core-kind performance", ""),
+    ("--core-type=(?i:e.*|little) --cpu-type=(?i:e.*|little) --kind=(?i:e.*|little) --ecores --e-cores"
+     " --efficiency-cores", "--core-kind efficiency", ""),
+    ("--core-type --cpu-type --kind", "--core-kind performance, or --core-kind efficiency", ""),
     ("--cpunodebind --node --numa --numa-node --numa-nodes", "-m node:{0}", ""),
     ("--socket --package", "-m package:{0}", ""), (r"--cpu-bind=[\d|]+", "-m {MASK}", ""),
     ("--bind-to=none --cpu-bind=none", "-m none to bind no rank, or this option before 'ompbind exec'", ""),
@@ -79,6 +89,7 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
     # memory
     ("--membind --mem-bind --cpuset-mems",
      "--memory bind, which limits memory to the NUMA nodes of the rank's CPUs", ""),
+    ("-i --ignore-failure", "no option: a failed run excludes its candidate only", "--max-rounds"),
     ("--interleave -i", "--memory interleave", ""), ("--weighted-interleave", "--memory weighted", ""),
     ("--preferred", "--memory preferred, which prefers the NUMA nodes of the rank's CPUs", ""),
     (r"--memory=(?:[a-z]+:)?(\d[\d,-]*)",
@@ -89,6 +100,7 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("-x --genv -e --setenv", "--env {NAME=VALUE}", ""),
     ("--port -p", "--env PORT={{rank+8000}}, or with --fill the option of the server after --", "--fill"),
     ("--wdir --wd --workdir --working-dir --working-directory --cwd -D", "--chdir {DIR}", ""),
+    (r"-w=\d+ --warmup", "no option: the first run of each candidate is a warm-up", "--max-rounds"),
     ("-w", "--chdir DIR, or -n N for a number of workers", ""),
     ("--standalone --master-addr --master-port --rdzv-endpoint --rdzv-backend", "--rendezvous", ""),
     ("-J --job-name --rdzv-id", "--run-id {NAME}", ""), ("--config-file --conf", "--config {FILE}", ""),
@@ -99,7 +111,8 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
      "'mpirun --bind-to none --hostfile FILE ompbind exec -- CMD': ompbind is for one machine", "--memory"),
     ("--multi-prog", "--name for each command: 'ompbind help groups' has examples", ""),
     ("--tag -l --label --tag-output --prepend-rank", "--output tag", ""),
-    ("-o --output-filename --log-file --logs --redirects --tee", "--log-dir DIR", ""),
+    ("-o --output-filename --output-dir --outdir --log-file --logs --log --stdout --redirects --tee",
+     "--log-dir DIR", ""), ("--overwrite", "--force", ""),
     ("-o --outfile", "'> FILE', which the shell opens", "--version"), ("--silent", "--quiet", ""),
     ("--report-bindings --display-map --print-rank-map --debug", "-v", ""),
     ("--report-bindings --display-map", "no option: plan shows the CPUs of each rank", "plan"),
@@ -124,12 +137,16 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("--max-restarts --restart --restarts --retries", "--on-failure restart:N", ""),
     ("--detach -d --background --daemon", "'ompbind run ... &', which the shell runs in the background",
      "--verify"),  # of `run` alone
-    ("--check", "--verify", ""),
+    (r"--on-failure=(?:retry|always|on-failure):(\d+)", r"--on-failure restart:\1", ""),
+    ("--check", "--verify", ""), ("--perf", "--wrap 'perf stat -o perf.{{rank}}'", ""),
     # measuring
     (r"--ranks=(\d+(?:,\d+)+)", r"--vary ranks=\1", ""),
-    ("--runs --warmup --export-json", "'ompbind bench', which repeats and compares runs", "--verify"),
-    ("--runs -r --max-runs --min-runs --rounds", "--max-rounds {N}", ""),
-    ("--warmup", "no option: the first run of each candidate is a warm-up", "--max-rounds"),
+    ("--compare --baseline --threshold", "--fail-above 5% --show OLD NEW, which compares files of --results",
+     "--show"),
+    ("--repeat --runs --warmup --export-json", "'ompbind bench', which repeats and compares runs",
+     "--verify"),
+    ("--repeat --runs -r --max-runs --min-runs --rounds",
+     "--max-rounds N, 7 or more, which ends early if the result is clear", ""),
     ("--parameter-list --parameter-scan -L -P", "--vary OPTION=V1,V2", ""),
     ("--export-json", "--export json={FILE}", ""), ("--export-csv", "--export csv={FILE}", ""),
     ("--export-markdown", "--export markdown={FILE}", ""),
@@ -140,7 +157,7 @@ By default that is the first word of the text. The value of the option replaces 
 value must match; its groups replace \\1.
 """
 
-_NO_OPTIONS = ("--kill", "--end", "--slow", "--kind", "--plain")
+_NO_OPTIONS = ("--kill", "--end", "--slow", "--plain")
 """Options of other tools that ompbind has nothing for, although one of its options has a similar name."""
 
 

@@ -299,7 +299,7 @@ def _list_shared_cores(plan: Plan) -> Iterator[str]:
         for cpu in (*placement.cpus, *placement.service_cpus):
             owners.setdefault(core_of[cpu], set()).add(placement.rank)
     if sharing := CpuSet(rank for ranks in owners.values() if len(ranks) > 1 for rank in ranks):
-        yield f"{named('rank', sharing)} share cores with other ranks"
+        yield f"{named('rank', sharing)} share cores with each other"
 
 
 def _list_overlaps(plan: Plan) -> Iterator[str]:

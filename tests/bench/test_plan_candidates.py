@@ -259,7 +259,8 @@ WRONG = """
 --ready up                      | --ready up has no effect without --name
 --fail-above 5%                 | --fail-above 5% has no effect without --show
 --show --dry-run                | --show and --dry-run contradict each other
---show a.jsonl --fail-above 5%  | --fail-above is after the first file of --show
+--vary -t=1,2                   | --vary: the value is missing: the next word is -t=1,2
+--vary=-t=1,2                   | --vary: write the long name without dashes
 --export csv --export json      | --export csv,json writes several formats to standard output
 --export csv --format jsonl     | --export csv and --format jsonl write to standard output
 --show -n 2                     | --ranks 2 has no effect with --show

@@ -29,7 +29,7 @@ PARTS = r"""
 session: 73 runs and 6 warm-ups in 3 min: decided after 12 rounds
 strategy=spread 1\.263 s 1\.08 1\.06 to 1\.14 12 best
 default 1\.335 s 1\.038 1\.005 to 1\.12 12 faster
-bind=thread 1\.377 s 1\.013 0\.94 to 1\.07 12 not known yet; more than 1,000 more rounds
+bind=thread 1\.377 s 1\.013 0\.94 to 1\.07 12 not known yet
 unbound 1\.381 s 1 reference
 smt=2 1\.752 s 0\.79 0\.15 to 0\.83 12 dropped early
 preload=tcmalloc - - 0 disqualified

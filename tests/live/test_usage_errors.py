@@ -78,7 +78,7 @@ from tests.tables import rows
     stop --all | no such option '--all' hint: write the name of each run: 'ompbind ps' lists them
     ps -q | no such option '-q' hint: write no option: ps lists all runs
     bench --warmup 3 x | no such option '--warmup' hint: write no option: the first run of each
-    bench --runs 3 x                    | no such option '--runs' hint: did you mean --max-rounds 3?
+    bench --runs 3 x      | no such option '--runs' hint: did you mean --max-rounds N, 7 or more, which ends
     run --physcpubind 0 x               | no such option '--physcpubind' hint: did you mean -m 0?
     run --cpuset-cpus=99999 x | no such option '--cpuset-cpus' hint: --mask names CPUs, for example -m '
     run -cpunodebind=0 x | -c/--cores: 'punodebind=0' is not a whole number of at least 1 hint: did you mean
@@ -87,12 +87,35 @@ from tests.tables import rows
     run -m socket:0 x | unknown selector 'socket' socket:0 ^^^^^^ hint: did you mean -m package:0?
     run -m ccd:0 -n 9999 x              | unknown selector 'ccd'
     run -- 'echo a' | command not found: echo a ... without quotes around all of it: -- echo a, or -- sh -c
+    run -c 1 -- python3 -m x : -c 1 -- y | ':' and -c are words of the command python3, and begin no
+    bench --vary t=1,2 x | --vary: 't' is not the long name of an option that ... did you mean threads?
+    plan --core-type e-core | no such option '--core-type' hint: did you mean --core-kind efficiency?
+    plan --pcores 8 | no such option '--pcores' hint: did you mean --core-kind performance?
+    plan --kind x | no such option '--kind' hint: write --core-kind performance, or --core-kind efficiency
+    plan -m P --topology sample:core-i9 | 'P' is not a number P ^ hint: did you mean --core-kind performance?
+    plan -m efficiency --topology sample:core-i9 | 'efficiency' is ... did you mean --core-kind efficiency?
+    plan -m P {T} | 'P' is not a number P ^ hint: --mask names CPUs, for
+    plan --exclude 0-3 {T} | no such option '--exclude' hint: did you mean -m '^0-3'?
+    plan --exclude 0,1 {T} | no such option '--exclude' hint: did you mean -m MASK, with ^ before each item
+    plan -m all-0 {T} | the word 'all' stands alone, without a selector ... did you mean -m 'all,^0'?
+    plan -n ccd | -n/--ranks: 'ccd' is wrong ... did you mean -n auto -s l3?
+    plan -s ccd | -s/--strategy: 'ccd' is not ... did you mean 'l3'?
+    plan --topology 'core:2 pu:2' | topology source ... hint: write 'synthetic:core:2 pu:2'
+    run --perf x | no such option '--perf' hint: did you mean --wrap 'perf stat -o perf.{rank}'?
+    run --on-failure retry:2 x | --on-failure: ... did you mean --on-failure restart:2?
+    run --outdir d --overwrite x | no such option '--outdir' hint: did you mean --log-dir DIR?
+    run --name a -- x : --ready tcp:80 -- y | group 2 has no name
+    bench --threshold 5% x | no such option '--threshold' hint: did you mean --fail-above 5% --show
+    bench -w 3 x | no such option '-w' hint: write no option: the first run
+    bench -N ./app2 | no such option '-N' hint: write no option: only
+    bench 'sleep 1' 'sleep 2' | command not found: sleep 1 ... for two: --vary env=APP=./a,APP=./b --
+    help bench --runs | no option is named '--runs' hint: did you mean --max-rounds N, 7 or more, which
     run -- 'a; $B'       | command not found: a; $B hint: a command with shell syntax needs a shell: -- sh -c
     """))  # fmt: skip
 def test_usage_errors(line, message):
     words = shlex.split(line.replace("{T}", "--topology sample:two-sockets"))
     done = call(*words)
-    assert done.returncode == (127 if "found" in message else 125 if words[0] in ("run", "exec") else 2)
+    assert done.returncode == (2 if words[0] not in ("run", "exec") else 127 if "found" in message else 125)
     assert done.stdout == ""
     usage, _, error = done.stderr.partition("ompbind: error: ")
     assert usage.startswith("Usage: ompbind ") == message.startswith(("no such", "unexpected"))
@@ -167,7 +190,7 @@ OPTIONS_MEANT = {
 
 OF_A_VERB = {
     ("--json", "exec"): "'ompbind plan --format json'", ("--json", "ps"): "--format json",
-    ("--json", "bench"): "--export json", ("--runs", "bench"): "--max-rounds 5", ("--runs", "exec"): "",
+    ("--json", "bench"): "--export json", ("--runs", "exec"): "",
     ("--format", "run"): "--report FILE for the results, or 'ompbind plan --format json'",
     ("--detach", "run"): "'ompbind run ... &', which the shell runs in the background", ("-d", "plan"): "",
     ("--export-json", "bench"): "--export json=5", ("--pid", "inspect"): "'ompbind inspect 5'",
@@ -176,7 +199,7 @@ OF_A_VERB = {
 }  # fmt: skip
 """The name of an option with the value 5, and a verb → what to write."""
 
-NONE_MEANT = ("--keep", "--rm", "--kill", "--end", "--all", "--kind", "--plain", "-z", "-it", "--")
+NONE_MEANT = ("--keep", "--rm", "--kill", "--end", "--all", "--plain", "-z", "-it", "--")
 MISSPELLED = {
     "--run_id": "--run-id", "-ranks": "--ranks", "--evn": "--env", "--strat": "--strategy",
     "--keep-e": "--keep-env", "--keep-desecndant": "--keep-descendants", **dict.fromkeys(NONE_MEANT, ""),

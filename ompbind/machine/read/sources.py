@@ -9,6 +9,7 @@ import os
 import pkgutil
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from ompbind.errors import MachineError
@@ -52,8 +53,8 @@ def read_other(source: str, *, devices: bool = False) -> Machine:
         return _read_sample(source, devices=devices)
     if os.path.isdir(source):
         return read_recorded(DirectoryRoot(source), devices=devices)
-    path = "/dev/stdin" if source == "-" else source
-    data = _read_file(path)
+    data = _read_file("/dev/stdin" if source == "-" else source)
+    path = "standard input" if source == "-" else source
     known = next((each for each in FILE_FORMATS if each.has(data)), None)
     if known is None:
         raise MachineError(f"{path!r} is not a topology source: {_describe_content(data)}", hint=make_hint())
@@ -102,6 +103,9 @@ def _read_file(path: str) -> bytes:
             data = file.read(SIZE_LIMIT + 1)
     except FileNotFoundError as error:
         hint = f"write {SAMPLE}{path}" if path in SAMPLES else make_hint()
+        with suppress(MachineError):
+            parse_synthetic(path, path)
+            hint = f"write '{SYNTHETIC}{path}'"
         raise MachineError(f"topology source {path!r} does not exist", hint=hint) from error
     except (OSError, ValueError) as error:
         raise MachineError(f"cannot read the topology source {path!r}: {error}", hint=make_hint()) from error
