@@ -236,7 +236,7 @@ def _read_fraction(text: str) -> float:
     is_decimal = whole_number(number.replace(".", "", 1)) is not None
     fraction = float(number) / (100 if number != text else 1) if is_decimal else -1.0
     if not 0 <= fraction < 1:
-        raise OptionError(f"{text!r} is neither a percentage nor a fraction below 1: write 2% or 0.02")
+        raise OptionError(f"{text!r} is not a number below 1 or a percentage below 100%: write 2% or 0.02")
     return fraction
 
 
@@ -257,7 +257,7 @@ BENCH_OPTIONS = (
         complete=_complete_variation, everyday=True, default_help="a choice",
         help="Compare values of an option: smt=1,2 or 'mask=0,2;1,3'; several: all combinations"),
     _comparing("--max-rounds", read=at_least(1, MAX_ROUNDS), number=True, metavar="N",
-        default_help="40; 1000 with --budget", help="Rounds at most (7 to 1000); a clear result needs fewer"),
+        default_help="40; 1000 with --budget", help="Rounds at most (8 to 1000); a clear result needs fewer"),
     _comparing("--budget", read=_read_time, number=True, metavar="TIME", everyday=True,
         default_help="when decided", help="Stop after TIME (90, 10m)"),
     _comparing("--matters", read=_read_fraction, default="2%", number=True, metavar="PART",

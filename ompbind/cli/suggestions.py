@@ -146,7 +146,7 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("--repeat --runs --warmup --export-json", "'ompbind bench', which repeats and compares runs",
      "--verify"),
     ("--repeat --runs -r --max-runs --min-runs --rounds",
-     "--max-rounds N, 7 or more, which ends early if the result is clear", ""),
+     "--max-rounds N, 8 or more, which ends early if the result is clear", ""),
     ("--parameter-list --parameter-scan -L -P", "--vary OPTION=V1,V2", ""),
     ("--export-json", "--export json={FILE}", ""), ("--export-csv", "--export csv={FILE}", ""),
     ("--export-markdown", "--export markdown={FILE}", ""),

@@ -26,11 +26,11 @@ SELECTABLE = tuple(level for level in Level if level is not Level.CLUSTER)
 
 _OTHER_FORMS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"^map_cpu:([\d,]+)$|^mask_cpu:((?:0x[\da-f]+,?)+)$", lambda it: it[it.lastindex or 0].replace(",","|")),
-    (r"\bs(\d+):", r"package:\1.core:"), (r"\bm(\d+):", r"node:\1.core:"), ("@", ","),  # likwid-pin
+    (r"\bs(\d+):", r"package:\1.core:"), (r"\bm(\d+):", r"node:\1.core:"), ("@", ","), ("^all-", "all,^"),
     (r"\b(?:package|socket|pkg):?(?=[\d#])", "package:"), (r"\b(?:numanode|numa|node|n):?(?=[\d#])", "node:"),
     (r"\b(?:l3cache|ccd|ccx|llc):?(?=[\d#])", "l3:"), (r"\bl2cache:", "l2:"), (r"\bcore(?=\d)", "core:"),
     ("!|~", "^"), (r"^\w+:all$", "all"), (r"(?<=}),(?={)", "|"), (r"(?<=\d)[; ]+(?=\d)", "|"),
-    (r"{(\d{1,5}):(\d{1,5})}", lambda it: f"{it[1]}-{int(it[1]) + int(it[2]) - 1}"), ("[{}]", ""), (r"^all-(?=\d)", "all,^"),
+    (r"{(\d{1,5}):(\d{1,5})}", lambda it: f"{it[1]}-{int(it[1]) + int(it[2]) - 1}"), ("[{}]", ""),
     (rf"\b({'|'.join(SELECTABLE)})(?![\w:])", r"\1:0"),
     (r"\b[a-z]+(?=:)", lambda it: it[0] if it[0] in SELECTABLE else suggest_name(it[0], SELECTABLE) or it[0]),
 )  # fmt: skip

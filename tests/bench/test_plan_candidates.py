@@ -245,9 +245,9 @@ WRONG = """
 --vary smt=1,,2                 | --vary: a value of smt is missing                                |
 --vary 'smt=1,2, 1'             | --vary: smt has the value 1 twice                                | 1
 --vary smt=1 --vary smt=2       | --vary: smt is varied twice
---matters 2                     | --matters: '2' is not a part of 1: write 2% or 0.02
+--matters 2                     | --matters: '2' is not a number below 1 or a percentage
 --max-rounds 1001               | --max-rounds: '1001' is not a whole number from 1 to 1,000
---matters 200%                  | --matters: '200%' is not a part of 1: write 2% or 0.02
+--matters 200%                  | --matters: '200%' is not a number below 1 or a percentage
 --budget 0                      | --budget: the time must be longer than 0
 --metric a(                     | --metric: wrong regular expression: missing ), unterminated subpattern
 --metric a                      | --metric: the pattern has no group

@@ -207,7 +207,7 @@ def test_a_dry_run_shows_all_candidates_and_refusals():
     assert "cannot run: 9 ranks, default; 9 ranks, smt=2: 9 ranks do not fit on 8 CPUs" in text
     assert "runs: 246 at most: a warm-up and 40 rounds of all candidates" in text
     assert "cannot run:" in dry_run(*FOUR_CORES, "-n", "9", "--vary", "smt=2", code=1)
-    assert "too few to decide: --max-rounds 7 at least" in one_line(dry_run(*FOUR_CORES, "--max-rounds", "6"))
+    assert "too few to decide: --max-rounds 8 at least" in one_line(dry_run(*FOUR_CORES, "--max-rounds", "6"))
     text = dry_run(*FOUR_CORES, "--metric", "(.*)", "--budget", "5m", "--max-rounds", "10")
     assert ("2 ranks, default" in text, "--budget stops after 5 min" in one_line(text)) == (True, True)
 

@@ -78,7 +78,7 @@ from tests.tables import rows
     stop --all | no such option '--all' hint: write the name of each run: 'ompbind ps' lists them
     ps -q | no such option '-q' hint: write no option: ps lists all runs
     bench --warmup 3 x | no such option '--warmup' hint: write no option: the first run of each
-    bench --runs 3 x      | no such option '--runs' hint: did you mean --max-rounds N, 7 or more, which ends
+    bench --runs 3 x      | no such option '--runs' hint: did you mean --max-rounds N, 8 or more, which ends
     run --physcpubind 0 x               | no such option '--physcpubind' hint: did you mean -m 0?
     run --cpuset-cpus=99999 x | no such option '--cpuset-cpus' hint: --mask names CPUs, for example -m '
     run -cpunodebind=0 x | -c/--cores: 'punodebind=0' is not a whole number of at least 1 hint: did you mean
@@ -109,7 +109,7 @@ from tests.tables import rows
     bench -w 3 x | no such option '-w' hint: write no option: the first run
     bench -N ./app2 | no such option '-N' hint: write no option: only
     bench 'sleep 1' 'sleep 2' | command not found: sleep 1 ... for two: --vary env=APP=./a,APP=./b --
-    help bench --runs | no option is named '--runs' hint: did you mean --max-rounds N, 7 or more, which
+    help bench --runs | no option is named '--runs' hint: did you mean --max-rounds N, 8 or more, which
     run -- 'a; $B'       | command not found: a; $B hint: a command with shell syntax needs a shell: -- sh -c
     """))  # fmt: skip
 def test_usage_errors(line, message):
