@@ -13,18 +13,9 @@ from functools import partial
 from itertools import zip_longest
 from statistics import fmean, median, stdev
 
+from ompbind.bench import table
 from ompbind.bench.records import Conclusion, Run, Session
 from ompbind.bench.results import make_json
-from ompbind.bench.table import (
-    join_command,
-    list_choices,
-    list_columns,
-    list_compared_runs,
-    make_command,
-    make_words,
-    name_ranks,
-    render_bench,
-)
 
 
 def render_json(session: Session, conclusion: Conclusion) -> str:
@@ -52,9 +43,9 @@ def render_json(session: Session, conclusion: Conclusion) -> str:
             {
                 "candidate": candidate.name,
                 "ranks": candidate.ranks,
-                "command": list(make_command(candidate, session.command)),
+                "command": list(table.make_command(candidate, session.command)),
             }
-            for candidate, _, _ in list_choices(session, conclusion)
+            for candidate, _, _ in table.list_choices(session, conclusion)
         ],
         "refusals": make_json(session.refusals),
         "remarks": make_json(conclusion.remarks),
@@ -68,7 +59,7 @@ def _make_results(session: Session) -> Iterator[dict[str, object]]:
 
     Times are seconds: of the slowest rank, and CPU time as the mean of all runs.
     """
-    counting = list_compared_runs(session)
+    counting = table.list_compared_runs(session)
     for candidate in session.candidates:
         runs = counting.get(candidate.name)
         if not runs:
@@ -76,7 +67,7 @@ def _make_results(session: Session) -> Iterator[dict[str, object]]:
         times = [max(run.wall_s, default=run.values[0]) for run in runs]
         memory = [run.max_rss_bytes for run in runs]
         yield {
-            "command": join_command(make_command(candidate, session.command)),
+            "command": table.join_command(table.make_command(candidate, session.command)),
             "mean": fmean(times),
             "stddev": stdev(times) if len(times) > 1 else None,
             "median": median(times),
@@ -121,7 +112,7 @@ def _list_cells(run: Run, session: Session) -> Iterator[tuple[str, object]]:
     yield from ((name, getattr(run, name)) for name in used)
     yield from ((name, getattr(run.conditions, name)) for name in type(run.conditions).fields)
     yield "exit_codes", " ".join(map(str, run.exit_codes))
-    yield "reason", make_words(run.reason)
+    yield "reason", table.make_words(run.reason)
 
 
 def render_markdown(session: Session, conclusion: Conclusion) -> str:
@@ -129,17 +120,17 @@ def render_markdown(session: Session, conclusion: Conclusion) -> str:
     escape = partial(re.sub, r"([\\|*_`<\[\]])", r"\\\1")  # what Markdown would read as markup
     parts = []
     for group in conclusion.groups:
-        if heading := name_ranks(group):
+        if heading := table.name_ranks(group):
             parts.append(f"### {heading}")
-        columns = list_columns(session, group)
+        columns = table.list_columns(session, group)
         rows = [
             [column.title for column in columns],
             ["---:" if column.right else ":---" for column in columns],
             *zip(*(column.cells for column in columns), strict=True),
         ]
         parts.append("\n".join(f"| {' | '.join(map(escape, row))} |" for row in rows))
-    for candidate, _, _ in list_choices(session, conclusion):
-        words = join_command(make_command(candidate, session.command))
+    for candidate, _, _ in table.list_choices(session, conclusion):
+        words = table.join_command(table.make_command(candidate, session.command))
         parts.append(f"Recommended: {escape(candidate.name)}\n\n```sh\n{words}\n```")
     return "\n\n".join(parts)
 
@@ -148,7 +139,7 @@ def render_svg(session: Session, conclusion: Conclusion) -> str:
     """Render what a terminal shows as an SVG picture."""
     from ompbind.report import picture  # noqa: PLC0415 - door: pictures
 
-    return picture.render_svg(render_bench(session, conclusion, picture.SVG_SCREEN), "ompbind bench")
+    return picture.render_svg(table.render_bench(session, conclusion, picture.SVG_SCREEN), "ompbind bench")
 
 
 EXPORTS: Mapping[str, tuple[Callable[[Session, Conclusion], str], bytes]] = {

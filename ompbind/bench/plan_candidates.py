@@ -17,13 +17,8 @@ from ompbind.bench.records import Candidate, Kind, Refusal
 from ompbind.bench.run_candidate import CandidateStart
 from ompbind.cli.run_settings import make_rank_groups
 from ompbind.cli.settings import Settings, make_request, make_requests, make_spec_of_run
+from ompbind.commands import rank_command
 from ompbind.commands.environment import RunSpec
-from ompbind.commands.rank_command import (
-    RankCommand,
-    make_commands,
-    make_spec_before_plan,
-    make_unbound_commands,
-)
 from ompbind.commands.rank_variables import RANK_VARIABLES
 from ompbind.cpuset import CpuSet
 from ompbind.errors import OmpbindError, PlanError
@@ -91,7 +86,7 @@ def _propose(settings: BenchSettings, machine: Machine) -> tuple[Choices, ...]:
         if part.name or not settings.metric:  # the work of several numbers of ranks may differ
             fixed.append(RANKS)
         try:
-            request = make_request(part, make_spec_before_plan(_make_spec([part], "")), machine)
+            request = make_request(part, rank_command.make_spec_before_plan(_make_spec([part], "")), machine)
             found = make_proposal(machine, request.replace(group=""), fixed)
         except OmpbindError:
             continue  # the default plan is refused with the same reason
@@ -136,9 +131,9 @@ def _plan(
         words=chosen.command if chosen.command != settings.command else (),
         cpus=tuple(str(placement.cpuset) for placement in plan.placements),
         threads=max(placement.threads for placement in plan.placements),
-        digest=_make_digest(make_commands(plan, _rename(spec)), spec),
+        digest=_make_digest(rank_command.make_commands(plan, _rename(spec)), spec),
     )
-    return CandidateStart(candidate=candidate, plan=plan, commands=make_commands(plan, spec))
+    return CandidateStart(candidate=candidate, plan=plan, commands=rank_command.make_commands(plan, spec))
 
 
 def _make_spec(parts: Sequence[Settings], run_id: str) -> RunSpec:
@@ -162,9 +157,9 @@ def _make_unbound_start(settings: BenchSettings, machine: Machine, sizes: Sequen
     """Return the commands without ompbind; --compat and its variables belong to ompbind too."""
     parts = settings.parse_again([["--no-compat"]] * len(settings.planning.parts)).planning.parts
     spec = _make_spec(parts, settings.planning.run_id or "")
-    digest = _make_digest(make_unbound_commands(sizes, _rename(spec), machine.allowed), spec)
+    digest = _make_digest(rank_command.make_unbound_commands(sizes, _rename(spec), machine.allowed), spec)
     candidate = Candidate(name="unbound", kind=Kind.UNBOUND, ranks=sum(sizes), digest=digest)
-    commands = make_unbound_commands(sizes, spec, machine.allowed)
+    commands = rank_command.make_unbound_commands(sizes, spec, machine.allowed)
     return CandidateStart(candidate=candidate, plan=None, commands=commands)
 
 
@@ -196,7 +191,7 @@ _DIGESTED = (*OVERRIDING_VARIABLES, *THREAD_COUNTS, LIBUV_VARIABLE, "LD_PRELOAD"
 """Variables that change where and how ranks run, whether ompbind or the caller sets them."""
 
 
-def _make_digest(commands: Iterable[RankCommand], spec: RunSpec) -> str:
+def _make_digest(commands: Iterable[rank_command.RankCommand], spec: RunSpec) -> str:
     """Return a digest of what all ranks run, where, and with which variables."""
     added = (name for part in spec.parts for name, _ in part.added_variables)
     names = (*_DIGESTED, *RANK_VARIABLES, *added)

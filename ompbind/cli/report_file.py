@@ -17,15 +17,8 @@ from contextlib import suppress
 from typing import TypeAlias
 
 from ompbind.errors import REFUSED, LaunchError, RequestError
+from ompbind.execution import safe_files
 from ompbind.execution.output.log_files import is_log
-from ompbind.execution.safe_files import (
-    OpenDirectory,
-    find_descriptor,
-    is_kept,
-    is_same,
-    open_parent,
-    resolve,
-)
 from ompbind.execution.signals import block_signals
 from ompbind.record import Record
 
@@ -57,7 +50,7 @@ class ReportFile(Record):
     name: str
     descriptor: int = -1
     path: str = ""
-    directory: OpenDirectory | None = None
+    directory: safe_files.OpenDirectory | None = None
     before: os.stat_result | None = None
 
 
@@ -71,19 +64,19 @@ def prepare_report(name: str, logs: str = "", mark: bytes = b"") -> ReportFile:
     path = name
     try:
         path = "/dev/stdout" if name == "-" else name
-        path = os.path.join(resolve(path), "") if path.endswith("/") else resolve(path)
-        descriptor = find_descriptor(path)
+        path = os.path.join(safe_files.resolve(path), "") if path.endswith("/") else safe_files.resolve(path)
+        descriptor = safe_files.find_descriptor(path)
         if descriptor is not None:
             if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
                 raise OSError(errno.EBADF, "it is open for reading only")
             # If its path were opened again, the report would overwrite the output of ranks from the start.
             return ReportFile(name=name, descriptor=fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3))
         parent, last = os.path.split(path)
-        if logs and parent == resolve(logs):
+        if logs and parent == safe_files.resolve(logs):
             if is_log(last):
                 raise OSError(errno.EBUSY, "a rank writes its output there")
             os.makedirs(parent, exist_ok=True)
-        directory = OpenDirectory(parent)
+        directory = safe_files.OpenDirectory(parent)
         before = _check_entry(directory, parent, last or ".")
         is_file = before is not None and stat.S_ISREG(before.st_mode)
         if before and is_file and mark and (before.st_size or before.st_mode & 0o111):
@@ -98,7 +91,7 @@ def prepare_report(name: str, logs: str = "", mark: bytes = b"") -> ReportFile:
     return ReportFile(name=name, path=path, directory=directory, before=before)
 
 
-def _check_entry(directory: OpenDirectory, parent: str, name: str) -> os.stat_result | None:
+def _check_entry(directory: safe_files.OpenDirectory, parent: str, name: str) -> os.stat_result | None:
     """Return the status of a file, None if there is none; raises OSError if it cannot take a report."""
     before = directory.read_entry(name)
     if risk := directory.find_risk(before):
@@ -162,7 +155,7 @@ def write_report(
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _replace_or_open(file: ReportFile, directory: OpenDirectory, data: bytes, wait: Waiter) -> int:
+def _replace_or_open(file: ReportFile, directory: safe_files.OpenDirectory, data: bytes, wait: Waiter) -> int:
     """Replace a file atomically, and return -1; if it can only be written in place, open and return it.
 
     The directory is closed. In a shared one only the file from before the start is used.
@@ -170,11 +163,11 @@ def _replace_or_open(file: ReportFile, directory: OpenDirectory, data: bytes, wa
     name = os.path.basename(file.path)
     if not os.fstat(directory.fd).st_nlink:  # it was deleted, and may be there again
         directory.close()
-        directory, name = open_parent(file.path)
+        directory, name = safe_files.open_parent(file.path)
     opened = -1
     try:
         old = directory.read_entry(name)
-        if old is None or (directory.shared and not is_same(file.before, old)):
+        if old is None or (directory.shared and not safe_files.is_same(file.before, old)):
             _replace(directory, name, None, data)  # another user may have put it there
             return -1
         if stat.S_ISREG(old.st_mode) or stat.S_ISLNK(old.st_mode):
@@ -200,7 +193,7 @@ def _replace_or_open(file: ReportFile, directory: OpenDirectory, data: bytes, wa
         directory.close()
 
 
-def _replace(directory: OpenDirectory, name: str, old: os.stat_result | None, data: bytes) -> None:
+def _replace(directory: safe_files.OpenDirectory, name: str, old: os.stat_result | None, data: bytes) -> None:
     """Replace or create a file: readers see the old or the new content, also after an error or crash.
 
     The new file gets the mode of the `old` one and, if permitted, its owner; without an old file that counts,
@@ -210,7 +203,7 @@ def _replace(directory: OpenDirectory, name: str, old: os.stat_result | None, da
     temporary = f".ompbind-{os.urandom(8).hex()}.tmp"
     try:
         with open(directory.create(temporary), "wb") as file:
-            if not is_kept(file.fileno()):
+            if not safe_files.is_kept(file.fileno()):
                 return _replace(directory, name, old, data)
             if old and stat.S_ISREG(old.st_mode):
                 # A file with another owner is better than no file; a namespace may not know the owner.

@@ -16,20 +16,13 @@ from collections.abc import Callable
 from functools import partial
 
 from ompbind.errors import LaunchError
+from ompbind.execution import signals
 from ompbind.execution.loop import NOW
 from ompbind.execution.orphans import become_subreaper, kill_descendants, signal_parent, signal_rank
 from ompbind.execution.outcome import Outcome
 from ompbind.execution.process_pair import redirect_to_null, set_process_name
 from ompbind.execution.ranks import ROOT, Run
 from ompbind.execution.run_options import Reporter, RunOptions
-from ompbind.execution.signals import (
-    FORWARDED_SIGNALS,
-    TERMINATION_SIGNALS,
-    Foreground,
-    block_signals,
-    read_signals,
-    start_signal_pipe,
-)
 from ompbind.execution.spawn import StartCommands, make_limit_error
 from ompbind.inspection.verdict import VerificationResult
 from ompbind.machine.read.linux_cgroup import read_oom_kills, read_throttling
@@ -39,7 +32,7 @@ SHORT_RUN_S = 0.005
 
 
 def supervise(
-    starts: StartCommands, options: RunOptions, foreground: Foreground, reporter: Reporter
+    starts: StartCommands, options: RunOptions, foreground: signals.Foreground, reporter: Reporter
 ) -> Outcome:
     """Start all commands, wait until all have exited, and return how they exited.
 
@@ -64,7 +57,7 @@ def supervise(
         limited = make_limit_error("cannot supervise the run", error)
         return Outcome(exits=(), error=limited, verified=_verify(run))
     finally:
-        block_signals()  # what is written now must be whole, and the exit code is decided
+        signals.block_signals()  # what is written now must be whole, and the exit code is decided
         os.close(foreground.pipe)
 
 
@@ -101,7 +94,7 @@ def _start_all(run: Run) -> None:
         if run.waiting and not has_name:
             set_process_name()  # only now, so that the first rank does not wait for it
             has_name = True
-    start_signal_pipe(signal_pipe, run.foreground.signal_mask)
+    signals.start_signal_pipe(signal_pipe, run.foreground.signal_mask)
     run.leave_rank_cpus()
     output = run.options.output
     # Output is tagged here, or later attempts inherit it.
@@ -142,7 +135,7 @@ def run_loop(run: Run) -> None:
 
 def _read_signals(run: Run, pipe: int, handle: Callable[[], None]) -> None:
     """Read signals, for `handle` after the exits of this turn; at end of file all ranks are killed."""
-    numbers = read_signals(pipe)
+    numbers = signals.read_signals(pipe)
     if numbers is not None:
         run.signals += numbers
         run.received_at |= {(number, pipe == run.foreground.pipe): time.monotonic() for number in numbers}
@@ -166,13 +159,13 @@ def _handle_signals(run: Run) -> None:
     """Stop the run at a termination signal; forward other signals; at SIGTSTP stop ompbind too."""
     numbers, run.signals = run.signals, []
     for number in numbers:
-        if number in TERMINATION_SIGNALS:
+        if number in signals.TERMINATION_SIGNALS:
             idle = not (run.has_unfinished or run.orphans.any_left)
             run.shutdown.note_request(time.monotonic(), idle=idle)
             run.stop(number)
         elif number == signal.SIGTSTP and not run.terminal.can_be_stopped():
             continue  # no process could continue the job; the kernel does not stop it either without ompbind
-        elif number in FORWARDED_SIGNALS:
+        elif number in signals.FORWARDED_SIGNALS:
             _forward(run, number)
     if signal.SIGCHLD in numbers:
         run.reap_children()

@@ -11,16 +11,7 @@ from functools import lru_cache
 from itertools import compress
 
 from ompbind.cpuset import CpuSet
-from ompbind.procfs.parsers import (
-    EXITED_STATES,
-    is_overwritten,
-    parse_command,
-    parse_environ,
-    parse_maps,
-    parse_run_delay_s,
-    parse_stat,
-    status_value,
-)
+from ompbind.procfs import parsers
 from ompbind.procfs.reader import TICKS_PER_S, find_directory, find_times_s, read_file
 from ompbind.record import Record
 
@@ -95,7 +86,7 @@ def read_process(pid: int, keep_file: Keep, keep_variable: Keep) -> ProcessState
         return None
     try:
         threads = tuple(_read_threads(directory))
-        stat = parse_stat(read_file("stat", directory))
+        stat = parsers.parse_stat(read_file("stat", directory))
         # Files of /proc/PID are empty if the initial thread has exited: read the files of a live thread.
         task = f"task/{threads[0].tid}"
         command, maps, environ = (
@@ -105,14 +96,15 @@ def read_process(pid: int, keep_file: Keep, keep_variable: Keep) -> ProcessState
         return None
     finally:
         os.close(directory)
-    variables, overwritten = sorted(parse_environ(environ or b"").items()), is_overwritten(environ or b"")
+    variables = sorted(parsers.parse_environ(environ or b"").items())
+    overwritten = parsers.is_overwritten(environ or b"")
     return ProcessState(
         pid=pid,
         parent=stat.parent,
         name=stat.name,
         threads=threads,
-        command=parse_command(command or b""),
-        files=parse_maps(maps or b"", keep_file),
+        command=parsers.parse_command(command or b""),
+        files=parsers.parse_maps(maps or b"", keep_file),
         variables=tuple((name, value) for name, value in variables if keep_variable(name)),
         unreadable=tuple(
             compress(("libraries", "environment"), (maps is None, environ is None or overwritten))
@@ -148,15 +140,15 @@ def _read_threads(directory: int) -> Iterator[ThreadState]:
 
 def _read_thread(tid: int, task: int) -> ThreadState | None:
     try:
-        stat = parse_stat(read_file(f"{tid}/stat", task))
+        stat = parsers.parse_stat(read_file(f"{tid}/stat", task))
         status = read_file(f"{tid}/status", task).decode("utf-8", "replace")
-        cpus = _parse_mask(status_value(status, "Cpus_allowed_list") or "")
+        cpus = _parse_mask(parsers.status_value(status, "Cpus_allowed_list") or "")
     except (OSError, ValueError):
         return None
-    if stat.state in EXITED_STATES or not cpus:
+    if stat.state in parsers.EXITED_STATES or not cpus:
         return None
     try:
-        delay_s = parse_run_delay_s(read_file(f"{tid}/schedstat", task))
+        delay_s = parsers.parse_run_delay_s(read_file(f"{tid}/schedstat", task))
     except (OSError, ValueError):
         delay_s = None
     return ThreadState(

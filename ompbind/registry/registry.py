@@ -37,13 +37,7 @@ from ompbind.machine.read.linux import LIVE
 from ompbind.planning.other_runs import NAMED_RUNS, LiveRun, find_other_runs
 from ompbind.planning.plan import Plan
 from ompbind.planning.request import Request, Sharing
-from ompbind.procfs.reader import (
-    read_age_s,
-    read_command_line,
-    read_lock_holder,
-    read_owner,
-    read_pid_namespace,
-)
+from ompbind.procfs import reader
 from ompbind.record import Record
 from ompbind.registry.claims import (
     CLAIM_SUFFIX,
@@ -78,7 +72,7 @@ def make_own_run(run_id: str, grace_s: float = 0.0) -> LiveRun:
         started=int(time.time()),
         claimed=EMPTY,
         parent_run_id=clean_name(os.environ.get(OMPBIND_RUN_ID, "")),
-        pid_space=read_pid_namespace(),
+        pid_space=reader.read_pid_namespace(),
         grace_s=ceil(grace_s),
     )
 
@@ -226,8 +220,8 @@ class Registry:
                 if self.sharing not in _STRICT:
                     self.sharing = Sharing.WARN
                     return
-                pid = read_lock_holder(os.fstat(self._handle))
-                owner = read_owner(pid) if pid else None
+                pid = reader.read_lock_holder(os.fstat(self._handle))
+                owner = reader.read_owner(pid) if pid else None
                 who = "another process" if owner is None else f"process {pid} of user {read_user(owner)}"
                 text = f"{who} has kept {self._directory} locked for {LOCK_TIMEOUT_S:g} s"
                 hint = f"ask its user to stop it and try again, or omit --{self.sharing}"
@@ -339,10 +333,10 @@ def read_run_info(runs: Iterable[LiveRun]) -> tuple[RunInfo, ...]:
     found = []
     for run in runs:
         words = None
-        if run.pid_space == read_pid_namespace() and read_owner(run.pid) == run.uid:
-            age_s = read_age_s(run.pid)
+        if run.pid_space == reader.read_pid_namespace() and reader.read_owner(run.pid) == run.uid:
+            age_s = reader.read_age_s(run.pid)
             if age_s is not None and age_s + _TOLERANCE_S >= time.time() - run.started:
-                words = read_command_line(run.pid) or None
+                words = reader.read_command_line(run.pid) or None
         found.append(RunInfo(run=run, user=read_user(run.uid), command=words))
     return tuple(found)
 

@@ -26,15 +26,9 @@ from ompbind.cpuset import CpuSet, count, named, render_range
 from ompbind.machine.devices import Device
 from ompbind.machine.model import Level, Machine
 from ompbind.planning.plan import Placement, Plan
+from ompbind.report import topology
 from ompbind.report.plan import make_plan_heading
 from ompbind.report.text import Screen, count_columns, render_cpus, wrap_indented
-from ompbind.report.topology import (
-    render_cpuless_node,
-    render_device_names,
-    render_limits,
-    render_summary,
-    render_title,
-)
 from ompbind.text import clean_lines
 
 LINES = 72
@@ -121,7 +115,7 @@ def render_machine_svg(machine: Machine) -> str:
     shown = (cpus & machine.online for cpus in machine.table.cores)
     cells = [(render_cpus(cpus), _FAINT if cpus <= unused else "") for cpus in shown]
     body, _ = _render_body(machine, cells, SVG_SCREEN)
-    heading = [machine.source, render_summary(machine), *render_limits(machine)]
+    heading = [machine.source, topology.render_summary(machine), *topology.render_limits(machine)]
     notes = [f"note: {remark}" for remark in machine.remarks]
     return render_svg(_join(heading, [body], notes, SVG_SCREEN), machine.source)
 
@@ -210,7 +204,7 @@ def _describe(plan: Plan, placement: Placement) -> str:
     label = f" ({plan.labels[placement.rank]})" if plan.groups else ""
     parts = [f"rank {placement.rank}{label}: {compute}", count(placement.threads, "thread")]
     parts += [service] if placement.service_cpus else []
-    return ", ".join([*parts, *render_device_names(placement.devices)])
+    return ", ".join([*parts, *topology.render_device_names(placement.devices)])
 
 
 def _render_body(machine: Machine, cells: Sequence[_Cell], screen: Screen) -> tuple[list[str], bool]:
@@ -224,8 +218,10 @@ def _render_body(machine: Machine, cells: Sequence[_Cell], screen: Screen) -> tu
     ]
     rows = [row for row, cpus in enumerate(table.cores) if not cpus.isdisjoint(machine.online)]
     devices = [device for device in machine.devices if device.cpus]
-    apart = [", ".join(render_cpuless_node(node)) for node in machine.nodes if not node.cpus]
-    apart.append(", ".join(render_device_names(device for device in machine.devices if not device.cpus)))
+    apart = [", ".join(topology.render_cpuless_node(node)) for node in machine.nodes if not node.cpus]
+    apart.append(
+        ", ".join(topology.render_device_names(device for device in machine.devices if not device.cpus))
+    )
     shown, counts = len(levels), False
     while True:
         items = [*_list_rows(machine, rows, levels[:shown], [], devices, ""), *((text, ()) for text in apart)]
@@ -264,7 +260,7 @@ def _list_rows(
         if isinstance(level, Level) and number is not None:
             domain = machine.at(level)[number]
             part = "" if cpus == domain.cpus & machine.online else "part of "
-            title = [f"{part}{render_title(machine, domain)}"]
+            title = [f"{part}{topology.render_title(machine, domain)}"]
         elif number is not None:
             title = [f"{machine.kinds[number].name} core"]
         if levels:
@@ -272,7 +268,7 @@ def _list_rows(
         else:
             yield f"{indent}{', '.join([*titles, *title])}", same
     if rest:
-        yield f"{indent}  {', '.join(render_device_names(rest))}", ()
+        yield f"{indent}  {', '.join(topology.render_device_names(rest))}", ()
 
 
 def _render_rows(

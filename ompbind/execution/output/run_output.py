@@ -18,16 +18,8 @@ from functools import partial
 
 from ompbind.errors import LaunchError
 from ompbind.execution.loop import Loop
+from ompbind.execution.output import line_prefix
 from ompbind.execution.output.forwarder import TAIL_BYTES, Forwarder, RankStream, is_same_file, open_writer
-from ompbind.execution.output.line_prefix import (
-    KEPT_LIMIT,
-    LEAST_LIMIT,
-    LINE_LIMIT,
-    LinePrefixer,
-    decode_last_lines,
-    divide,
-    make_prefixes,
-)
 from ompbind.execution.output.log_files import ERR, OUT, LogDirectory, make_log_name
 from ompbind.execution.run_options import Output, Reporter
 
@@ -105,8 +97,10 @@ class RunOutput:
         self._loop = loop
         self._reported = 0  # how many of `write_errors` were reported
         streams = len(labels) * len(_KINDS) if output.tag else 0
-        self._limit = divide(KEPT_LIMIT, streams, LEAST_LIMIT, LINE_LIMIT)
-        self._pipe_size = divide(_ALL_PIPES_BYTES, streams, _DEFAULT_PIPE_BYTES, _PIPE_BYTES)
+        self._limit = line_prefix.divide(
+            line_prefix.KEPT_LIMIT, streams, line_prefix.LEAST_LIMIT, line_prefix.LINE_LIMIT
+        )
+        self._pipe_size = line_prefix.divide(_ALL_PIPES_BYTES, streams, _DEFAULT_PIPE_BYTES, _PIPE_BYTES)
         self._logs: LogDirectory | None = None
         if output.directory is not None:
             names = map(make_log_name, labels.values())
@@ -214,11 +208,11 @@ class RunOutput:
         """Return the last lines of standard error of a rank; none if the rank inherits standard error."""
         stream = self._tails.get(rank)
         if stream and stream.tail is not None:
-            return decode_last_lines(stream.tail, whole=len(stream.tail) < TAIL_BYTES)
+            return line_prefix.decode_last_lines(stream.tail, whole=len(stream.tail) < TAIL_BYTES)
         if self._logs is None:
             return ()
         tail, whole = self._logs.read_tail(make_log_name(self._labels[rank]), TAIL_BYTES)
-        return decode_last_lines(tail, whole=whole)
+        return line_prefix.decode_last_lines(tail, whole=whole)
 
     def set_size(self) -> None:
         """Set the pseudo-terminals of all ranks to the size of ompbind's terminal."""
@@ -243,8 +237,8 @@ class RunOutput:
                 os.close(log)
             wrong = f"rank {rank}: cannot open its output streams: {error.strerror}"
             raise LaunchError(wrong, hint=_LIMITS_HINT) from error
-        prefixes = make_prefixes(rank, self._labels[rank], coloured=self._output.colours[fd - 1])
-        stream = RankStream(rank, ends[0], LinePrefixer(self._limit), prefixes)
+        prefixes = line_prefix.make_prefixes(rank, self._labels[rank], coloured=self._output.colours[fd - 1])
+        stream = RankStream(rank, ends[0], line_prefix.LinePrefixer(self._limit), prefixes)
         stream.log, stream.path, stream.is_pty = log, path, is_pty
         if fd == _ERR:
             stream.tail = b""

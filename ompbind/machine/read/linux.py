@@ -7,16 +7,9 @@ from contextlib import suppress
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.errors import REFUSED_HINT, MachineError
 from ompbind.machine.model import Level, Machine, Node, Partition, check_size, drop_repeated
+from ompbind.machine.read import linux_topology
 from ompbind.machine.read.linux_cgroup import read_limits
 from ompbind.machine.read.linux_tasks import read_task_limit
-from ompbind.machine.read.linux_topology import (
-    CPU,
-    read_cache_sizes,
-    read_domains,
-    read_kinds,
-    read_nodes,
-    read_online,
-)
 from ompbind.machine.read.root import DirectoryRoot, Root, keyed_lines, read_list
 from ompbind.procfs.parsers import status_value
 
@@ -46,24 +39,25 @@ def add_devices(machine: Machine, root: Root, device_files: str | None = None) -
     """Return the machine with its devices and sizes of caches; `device_files` is their directory, if any."""
     from ompbind.machine.read.linux_devices import read_devices  # noqa: PLC0415 - door: devices
 
-    machine = machine.with_cache_sizes(read_cache_sizes(root, machine.domains))
+    machine = machine.with_cache_sizes(linux_topology.read_cache_sizes(root, machine.domains))
     return machine.replace(devices=read_devices(root, machine, device_files=device_files))
 
 
 def read_root(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
     """Read the machine below a root; `affinity` is None for a recording. Raises MachineError."""
     try:
-        online, offline, cpu_remarks = read_online(root)
+        online, offline, cpu_remarks = linux_topology.read_online(root)
     except MachineError:
         if affinity is None:
             raise
         online, offline, cpu_remarks = affinity, EMPTY, []  # without sysfs, the affinity mask is online
     check_size(cpus=len(online))
-    nodes, node_remarks = read_nodes(root, online)
-    parts, domain_remarks = read_domains(root, online)
+    nodes, node_remarks = linux_topology.read_nodes(root, online)
+    parts, domain_remarks = linux_topology.read_domains(root, online)
     limits = read_limits(root)
     isolated, nohz_full = (
-        (read_list(root, f"{CPU}/{name}") or EMPTY) & online for name in ("isolated", "nohz_full")
+        (read_list(root, f"{linux_topology.CPU}/{name}") or EMPTY) & online
+        for name in ("isolated", "nohz_full")
     )
     allowed = online if limits.cpuset is None else online & limits.cpuset
     memory_allowed = limits.mems
@@ -91,7 +85,7 @@ def read_root(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
         memory_allowed=memory_allowed,
         remarks=(*cpu_remarks, *domain_remarks, *node_remarks),
     ).with_domains(drop_repeated(parts, nodes))
-    return machine.replace(kinds=read_kinds(root, machine))
+    return machine.replace(kinds=linux_topology.read_kinds(root, machine))
 
 
 def add_isolated(affinity: CpuSet, usable: CpuSet, isolated: CpuSet) -> CpuSet:
