@@ -58,23 +58,11 @@ def test_sh_format_sets_the_environment_that_run_sets(ompbind, name):
     assert run["WHO"] == "1 of 2"
 
 
-TABLE = """\
-2 ranks, balanced, on {source}:
-16 CPUs, 8 cores, 2 packages, 2 NUMA nodes
-
-rank  threads  cores  node  CPUs  OpenMP places
-   0        4      4  0     0-3   1 place: whole rank
-   1        4      4  1     4-7   1 place: whole rank
-
-note: idle hardware threads on cores of ranks: CPUs 8-15 (--smt all uses them)
-"""
-
-
-def test_a_plan_is_a_table_and_its_machine_can_be_piped_in(ompbind, dual):
-    assert call("plan", "-n", "2", "--topology", dual).stdout == TABLE.format(source=dual)
+def test_the_machine_of_a_plan_can_be_piped_in(ompbind, dual):
+    shown = call("plan", "-n", "2", "--topology", dual).stdout
     topo = call("topo", "--format", "json", "--topology", dual).stdout
     done = ompbind("plan", "-n", "2", "--topology", "/dev/stdin", stdin=None, input=topo)
-    assert done.stdout == TABLE.format(source="/dev/stdin")
+    assert done.stdout == shown.replace(dual, "/dev/stdin") != ""
 
 
 def test_a_picture_in_a_pipe_needs_only_the_characters_of_its_encoding(ompbind):
@@ -104,15 +92,10 @@ def test_tables_and_messages_use_the_width_of_the_terminal(columns, widest):
 @pytest.mark.parametrize(("env", "is_coloured"), [
     ({"TERM": "xterm"}, True), ({"TERM": "xterm", "NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False),
 ])  # fmt: skip
-def test_terminals_show_colours_and_faint_text_unless_disabled(dual, tmp_path, env, is_coloured):
+def test_terminals_show_colours_unless_disabled(dual, env, is_coloured):
     shown = on_terminal(80, "plan", "-n", "2", "--format", "picture", "--topology", dual, **env)
     assert "rank 1: CPUs 4-7" in shown
     assert ("\033[" in shown) == is_coloured
-    files = {"proc/mounts": "cgroup2 /c cgroup2 rw 0 0\n", "c/cpuset.cpus.effective": "0-3\n"}
-    write_tree(tmp_path / "narrow", Shape(packages=2, cores=4), files)
-    shown = on_terminal(80, "topo", "--topology", "narrow", **env)
-    assert "not allowed" in shown
-    assert ("\x1b[2m" in shown) == is_coloured
 
 
 def test_a_reader_that_closes_the_pipe_causes_no_error_message(ompbind):

@@ -18,9 +18,7 @@ from tests.live.conftest import allowed_list, children_of, ranks_of, state_of, s
 def test_variables_are_set_and_cleared(ompbind):
     code = "import os, json; print(json.dumps(dict(os.environ)))"
     inherited = {"GOMP_CPU_AFFINITY": "0-99", "OMP_NUM_THREADS": "64", "OMPBIND_RANKS": "1"}
-    done = ompbind(
-        "run", "-t", "3", "--run-id", "my run", "--", sys.executable, "-c", code, env=inherited,
-    )  # fmt: skip
+    done = ompbind("run", "-t", "3", "--run-id", "my run", "--", sys.executable, "-c", code, env=inherited)
     env = json.loads(done.stdout)
     assert (env["OMP_NUM_THREADS"], env["OMPBIND_WORKER_NAME"]) == ("3", "my run-rank-0")
     assert not {"GOMP_CPU_AFFINITY", "OMPBIND_RANKS"} & env.keys()

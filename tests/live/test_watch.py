@@ -12,9 +12,9 @@ from fcntl import ioctl
 import pytest
 
 from tests.live.conftest import OMPBIND, open_terminals, two_cpus, wait_until
+from tests.live.test_inspect import WAIT
 from tests.live.test_terminal import Terminal
 
-WAIT = "import os, time; os.write(1, b'up\\n'); time.sleep(300)"
 SPIN = "import os, time; os.write(1, b'up\\n'); end = time.time() + 300\nwhile time.time() < end: pass"
 WATCH = (OMPBIND, "inspect", "seen", "--watch=0.2")
 ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
