@@ -15,7 +15,6 @@ from ompbind.text import (
     clean_name,
     is_secret,
     mask_text,
-    mask_words,
     remove_escape_sequences,
     whole_number,
 )
@@ -76,11 +75,6 @@ def test_secret_values_are_masked_in_texts(text, masked):
     error = PositionError(text, text=f"{text}{{x}}", span=(len(text), len(text) + 3))
     assert (error.message, len(error.text), error.text[-3:]) == (masked, len(text) + 3, "{x}")
     assert ("*" in masked) == ("*" in error.text)
-
-
-def test_the_word_after_a_secret_option_is_its_value():
-    words = ("run", "--api-key", "a", "b", "--token", "--x", "--secret=a b", "KEY", "c")
-    assert mask_words(words) == ("run", "--api-key", "***", "b", "--token", "--x", "--secret=***", "KEY", "c")
 
 
 @pytest.mark.parametrize(
