@@ -30,7 +30,6 @@ import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
-from itertools import count
 
 from ompbind.bench.candidates import drop_ranks
 from ompbind.bench.records import Candidate, ComparisonResult, Kind, Run, Session, Status, Verification
@@ -262,7 +261,7 @@ def make_median_interval(values: Sequence[float], error: float) -> tuple[float, 
 
 def find_least_rounds(error: float) -> int:
     """Return the number of rounds from which on there is an interval; see `make_median_interval`."""
-    return next(rounds for rounds in count(1) if find_cut(rounds, error))
+    return next(rounds for rounds in range(1, MAX_ROUNDS) if find_cut(rounds, error))
 
 
 @cache

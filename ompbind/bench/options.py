@@ -132,11 +132,8 @@ def _complete_variation(text: str) -> tuple[str, ...]:
     varied = {option.key: option for option in PLANNING_OPTIONS if not _find_reason(option)}
     if not equals:
         return tuple(f"{name}=" for name in varied)
-    option = varied.get(key)
-    if option is None:
-        return ()
     before, comma, _ = values.rpartition(",")
-    words = ("yes", "no") if option.is_flag else option.words
+    words = () if key not in varied else ("yes", "no") if varied[key].is_flag else varied[key].words
     return tuple(f"{key}={before}{comma}{word}" for word in words)
 
 

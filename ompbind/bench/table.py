@@ -214,9 +214,8 @@ def _make_heading(session: Session, screen: Screen) -> Iterator[str]:
     if session.runs:
         end = max(run.started + max(run.wall_s, default=0.0) for run in session.runs)
         duration = f" in {render_age(end - min(run.started for run in session.runs))}"
-    reason = clean_line(session.ended) or "not finished"
-    reason = "recommendation decided" if reason == "decided" else reason  # not each comparison
-    yield render_paragraph("session", f"{runs}{duration}: {reason}", width)
+    reason = "recommendation decided" if session.ended == "decided" else clean_line(session.ended)
+    yield render_paragraph("session", f"{runs}{duration}: {reason or 'not finished'}", width)
 
 
 def _render_group(
@@ -415,6 +414,5 @@ def _explain_none(groups: Sequence[GroupConclusion]) -> str:
     needed = [each.more_rounds for group in groups for each in group.comparisons if each.more_rounds]
     if not needed:
         return "nothing yet; the runs do not show which candidate is better"
-    return (
-        f"nothing yet; {render_more_rounds(min(needed))} would decide (see --max-rounds, --budget, --results)"
-    )
+    more = render_more_rounds(min(needed))
+    return f"nothing yet; {more} would decide (see --max-rounds, --budget, --results)"

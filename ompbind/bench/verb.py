@@ -198,10 +198,8 @@ def _render(
         text += f"; --budget stops after {render_age(settings.budget)}"
     # planned looks and comparisons with several references need even more
     least = find_least_rounds(ERROR / max(1, len(candidates) - len({each.ranks for each in candidates})))
-    if rounds < least:
-        text += f"; too few to decide: --max-rounds {least} at least"
-    elif len(make_looks(rounds)) > 1:
-        text += "; a clear result needs fewer"
+    few = "; a clear result needs fewer" if len(make_looks(rounds)) > 1 else ""
+    text += few if rounds >= least else f"; too few to decide: --max-rounds {least} at least"
     return f"{table}\n\n{render_paragraph('runs', text, screen.text_width)}"
 
 
@@ -300,9 +298,8 @@ def _register(settings: BenchSettings, starts: Sequence[CandidateStart]) -> Iter
 def make_rules(settings: BenchSettings) -> Rules:
     """Make what the session decides and when it ends; without --seed the order of rounds is random."""
     seed = random.SystemRandom().randrange(1 << 32) if settings.seed is None else settings.seed
-    matters = settings.matters
     most = settings.max_rounds or (40 if settings.budget is None else MAX_ROUNDS)  # else the time decides
-    return Rules(same_work=bool(settings.metric), matters=matters, max_rounds=most, seed=seed)
+    return Rules(same_work=bool(settings.metric), matters=settings.matters, max_rounds=most, seed=seed)
 
 
 def make_measuring_settings(settings: BenchSettings) -> MeasuringSettings:

@@ -57,7 +57,6 @@ def parse_groups(command: click.Command, ctx: VerbContext) -> tuple[VerbContext,
         if others and not first:
             raise OptionError("the command of the first group is missing", hint="write it before ':'")
         ctx.params["words"] = tuple(first)
-        _check_names(others)
         made = (command.make_context(ctx.info_name, words, parent=ctx.parent, run=ctx) for words in others)
         groups = [ctx, *(other for other in made if isinstance(other, VerbContext))]
     names = [group.params["name"] for group in groups]
@@ -74,12 +73,6 @@ def parse_groups(command: click.Command, ctx: VerbContext) -> tuple[VerbContext,
             raise OptionError(f"--until {name}: the run has no such group", hint=hint)
         ctx.params["until"] = name
     return tuple(groups)
-
-
-def _check_names(groups: Sequence[Sequence[str]]) -> None:
-    for number, words in enumerate(groups, 2):
-        if not any(word.partition("=")[0] == "--name" for word in words[: words.index(END)]):
-            raise OptionError(f"group {number} has no name", hint="add --name NAME to its options")
 
 
 def _check_command(group: VerbContext, run: VerbContext) -> None:
@@ -194,3 +187,6 @@ def adopt_run_options(ctx: VerbContext, run: VerbContext) -> None:
             ctx.sources.effective[name] = run.sources.effective[name]
     if ctx.table is not None:
         ctx.params["name"] = ctx.table.name
+    elif not (ctx.params["name"] or ctx.resilient_parsing):
+        command = "".join(ctx.params["words"][:1])
+        raise OptionError(f"the group of {command!r} has no name", hint="add --name NAME to its options")

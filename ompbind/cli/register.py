@@ -117,7 +117,7 @@ def keep_working_masks(
     """
 
     def works(clause: str) -> bool:
-        found = _MASK.search(clause)
+        found = f" {END} " not in clause and _MASK.search(clause)  # else it is a corrected command line
         if not found or not isinstance(request, Request):
             return not found
         with suppress(OmpbindError):
@@ -138,13 +138,8 @@ _MASK = re.compile(r"(?<!python )(?:-m|--mask) (?!MASK|names)('[^']*'|[^\s;?]*[^
 
 
 def check_hint(error: Exception, ctx: VerbContext) -> None:
-    """Keep only masks that work in the hint of an error about a command line, with its -n and --topology.
-
-    A hint with a corrected command line has the masks of the user, and options of commands.
-    """
-    if isinstance(error, MaskError) or (
-        isinstance(error, OptionError) and f" {END} " not in error.hint and _MASK.search(error.hint)
-    ):
+    """Keep only masks that work in the hint of an error about a command line, with its -n and --topology."""
+    if isinstance(error, MaskError) or (isinstance(error, OptionError) and _MASK.search(error.hint)):
         settings = {**LENIENT, "allow_interspersed_args": True}
         again = ctx.command.make_context(ctx.info_name, [*ctx.typed], parent=ctx.parent, **settings)
         with suppress(OmpbindError):

@@ -42,8 +42,8 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("--np --n --num --count --ntasks --nprocs --nproc --procs --proc --num-processes --nproc-per-node"
      " --ntasks-per-node --tasks-per-node --npernode --ppn --replicas --num-replicas --instances --copies"
      " --jobs -j --num-ranks --nranks --parallel", "-n {N}", ""), ("--scale", "-n N", ""),
-    ("--ranks=(?i:l3|llc|ccx|ccd)s?", "-n auto -s l3", ""),
-    ("--ranks=(?i:node|numa|package|socket)s?", "-n auto -s nodes, or -n auto -s packages", ""),
+    ("--ranks=(?:l3|cc[dx])", "-n auto -s l3", ""), (r"--ranks=(\d+(?:,\d+)+)", r"--vary ranks=\1", ""),
+    ("--ranks=(?:node|numa|package|socket)s?", "-n auto -s nodes, or -n auto -s packages", ""),
     ("--workers --num-workers --processes --nworkers", "-n {N}, or --processes-per-rank {N} if the command"
      " starts them itself", ""),
     ("--tp --tp-size --tensor-parallel-size --dp --dp-size --pp --pp-size --data-parallel-size"
@@ -57,13 +57,9 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
      "-t {T}", ""), ("--cpus", "-c C for C cores per rank, or -m MASK", ""),
     ("--cpu --cpu-list --core-list --cpu-set --cpuset --cpuset-cpus --cpu-mask --cpumask --physcpubind -C"
      " --affinity --cpu-affinity", "-m {MASK}", ""), ("--pin --pinning --taskset", "-m MASK", ""),
-    (r"--exclude=(\d[\d-]*) --exclude-cpus=(\d[\d-]*)", r"-m '^\1'", ""),
     ("--exclude --exclude-cpus", "-m MASK, with ^ before each item to exclude, as '^0,^4-7'", ""),
-    ("--core-type=(?i:p.*|big) --cpu-type=(?i:p.*|big) --kind=(?i:p.*|big) --pcores --p-cores"
-     " --performance-cores", "--core-kind performance", ""),
-    ("--core-type=(?i:e.*|little) --cpu-type=(?i:e.*|little) --kind=(?i:e.*|little) --ecores --e-cores"
-     " --efficiency-cores", "--core-kind efficiency", ""),
-    ("--core-type --cpu-type --kind", "--core-kind performance, or --core-kind efficiency", ""),
+    ("--core-type --cpu-type --kind --pcores --p-cores --ecores --e-cores",
+     "--core-kind performance, or --core-kind efficiency", ""),
     ("--cpunodebind --node --numa --numa-node --numa-nodes", "-m node:{0}", ""),
     ("--socket --package", "-m package:{0}", ""), (r"--cpu-bind=[\d|]+", "-m {MASK}", ""),
     ("--bind-to=none --cpu-bind=none", "-m none to bind no rank, or this option before 'ompbind exec'", ""),
@@ -94,7 +90,7 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("--preferred", "--memory preferred, which prefers the NUMA nodes of the rank's CPUs", ""),
     (r"--memory=(?:[a-z]+:)?(\d[\d,-]*)",
      r"'numactl --membind \1 ompbind run ...': --memory uses the NUMA nodes of the rank's CPUs", "--memory"),
-    ("--localalloc", "--memory local", ""),
+    ("--localalloc", "--memory local", ""), ("--perf", "--wrap 'perf stat -o perf.{{rank}}'", ""),
     # the environment of ranks
     ("--export", "--env NAME=VALUE: ranks inherit all other variables", ""),
     ("-x --genv -e --setenv", "--env {NAME=VALUE}", ""),
@@ -131,22 +127,17 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
     # failures and time limits
     (r"--threads=(\d+):(\d+):(\d+) --time=(\d+):(\d+):(\d+)", r"--timeout \1h\2m\3s", ""),
     ("--time --time-limit", "--timeout TIME, as 90, 5m or 1h30m", ""),
-    ("--no-kill --keep-going", "--on-failure continue", ""),
+    ("--no-kill --keep-going", "--on-failure continue", ""), ("--check", "--verify", ""),
     ("--kill-after --stop-timeout --stop-grace-period", "--grace {TIME}", ""),
     ("--kill-on-bad-exit -K --halt --fail-fast", "--on-failure stop", ""),
     ("--max-restarts --restart --restarts --retries", "--on-failure restart:N", ""),
     ("--detach -d --background --daemon", "'ompbind run ... &', which the shell runs in the background",
      "--verify"),  # of `run` alone
     (r"--on-failure=(?:retry|always|on-failure):(\d+)", r"--on-failure restart:\1", ""),
-    ("--check", "--verify", ""), ("--perf", "--wrap 'perf stat -o perf.{{rank}}'", ""),
     # measuring
-    (r"--ranks=(\d+(?:,\d+)+)", r"--vary ranks=\1", ""),
-    ("--compare --baseline --threshold", "--fail-above 5% --show OLD NEW, which compares files of --results",
-     "--show"),
-    ("--repeat --runs --warmup --export-json", "'ompbind bench', which repeats and compares runs",
-     "--verify"),
-    ("--repeat --runs -r --max-runs --min-runs --rounds",
-     "--max-rounds N, 8 or more, which ends early if the result is clear", ""),
+    ("--compare --baseline --threshold", "--fail-above 5% --show OLD NEW, for files of --results", "--show"),
+    ("--repeat --runs --warmup --export-json", "'ompbind bench', which repeats and compares", "--verify"),
+    ("--repeat --runs -r --max-runs --min-runs --rounds", "--max-rounds N, 8 or more; it may end early", ""),
     ("--parameter-list --parameter-scan -L -P", "--vary OPTION=V1,V2", ""),
     ("--export-json", "--export json={FILE}", ""), ("--export-csv", "--export csv={FILE}", ""),
     ("--export-markdown", "--export markdown={FILE}", ""),
