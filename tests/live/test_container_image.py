@@ -16,7 +16,7 @@ import pytest
 
 from tests.live.conftest import one_line, required, start_program, two_cpus
 from tests.live.containers import LIMITS, podman
-from tests.live.test_first_process import SIGNALLED
+from tests.live.test_run import SIGNALLED
 from tests.packaging.scripts import ROOT
 
 pytestmark = pytest.mark.part("image")

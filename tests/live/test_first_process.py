@@ -9,6 +9,7 @@ import pytest
 
 from tests.live.conftest import children_of, required, state_of, wait_until
 from tests.live.other_user import unavailable
+from tests.live.test_run import SIGNALLED
 
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")
 
@@ -23,21 +24,6 @@ def _namespaces():
 def outside(process):
     """Return the pid of process 1 of a namespace, as processes outside of it see it."""
     return wait_until(lambda: children_of(process.pid), "process 1")[0]
-
-
-SIGNALLED = """
-import os, signal, sys
-def show(number, frame):
-    os.write(1, f"{os.environ['RANK']} {number}\\n".encode())
-    if number in (2, 3, 15):
-        sys.exit(100 + number)
-for number in (1, 2, 3, 10, 12, 15):
-    signal.signal(number, show)
-os.write(1, b"up\\n")
-while True:
-    signal.pause()
-"""
-"""A rank that prints each signal, and exits after a termination signal."""
 
 
 @pytest.mark.parametrize("last", [signal.SIGINT, signal.SIGQUIT, signal.SIGTERM])
