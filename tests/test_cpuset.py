@@ -12,20 +12,18 @@ from tests.machines import kernel_mask
 numbers = st.sets(st.integers(0, 5000), max_size=40)
 
 
-@pytest.mark.parametrize(("text", "cpus"), [
-    ("", []), ("(null)", []), ("\n", []), ("5", [5]), ("0-3,8", [0, 1, 2, 3, 8]), ("0-3\0", [0, 1, 2, 3]),
-    (" 0-1\n", [0, 1]), ("0-7:2", [0, 2, 4, 6]), ("0-15:2/8", [0, 1, 8, 9]),
+@pytest.mark.parametrize(("read", "text", "cpus"), [
+    *((CpuSet.from_list, *row) for row in [
+        ("", []), ("(null)", []), ("\n", []), ("5", [5]), ("0-3,8", [0, 1, 2, 3, 8]), (" 0-1\n", [0, 1]),
+        ("0-3\0", [0, 1, 2, 3]), ("0-7:2", [0, 2, 4, 6]), ("0-15:2/8", [0, 1, 8, 9]),
+    ]),
+    *((CpuSet.from_mask, *row) for row in [
+        ("ff", [*range(8)]), ("1,00000000", [32]), ("0", []), ("00000000,00000003\n", [0, 1]),
+        ("3,0", [32, 33]), ("f\0", [0, 1, 2, 3]),
+    ]),
 ])  # fmt: skip
-def test_reads_kernel_lists(text, cpus):
-    assert list(CpuSet.from_list(text)) == cpus
-
-
-@pytest.mark.parametrize(("text", "cpus"), [
-    ("ff", list(range(8))), ("1,00000000", [32]), ("0", []), ("00000000,00000003\n", [0, 1]),
-    ("3,0", [32, 33]), ("f\0", [0, 1, 2, 3]),
-])  # fmt: skip
-def test_reads_kernel_masks(text, cpus):
-    assert list(CpuSet.from_mask(text)) == cpus
+def test_reads_kernel_lists_and_masks(read, text, cpus):
+    assert list(read(text)) == cpus
 
 
 LISTS = [

@@ -224,12 +224,6 @@ def kill_all(pids):
             os.kill(pid, signal.SIGKILL)
 
 
-def need_ascii_path():
-    """Skip a test whose locale has only ASCII: Python does not start where its path has other letters."""
-    if not sys.prefix.isascii():
-        pytest.skip("needs an environment at an ASCII path: Python itself does not start in this locale")
-
-
 SANDBOX = str(Path(__file__).with_name("sandboxed.py"))
 """A program that runs a command under seccomp filters: `SANDBOX ERRNO NUMBER[=MODE]… -- COMMAND…`."""
 

@@ -12,16 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.conftest import (
-    RUNTIME_DIR,
-    SANDBOX,
-    children_of,
-    need_ascii_path,
-    one_line,
-    state_of,
-    supervisor_of,
-    wait_until,
-)
+from tests.live.conftest import SANDBOX, children_of, one_line, state_of, supervisor_of, wait_until
 from tests.live.other_user import as_user
 
 LEAVES = "setsid sleep 300 & exit 3"
@@ -61,8 +52,8 @@ def surroundings(text, quick=()):
 @pytest.mark.parametrize("command", [*surroundings(SURROUNDINGS, QUICK)])
 @pytest.mark.parametrize("ranks", [2, pytest.param(24, marks=pytest.mark.long)])
 def test_surroundings(scene, command, ranks):
-    if "PYTHONUTF8=0" in command:
-        need_ascii_path()
+    if "PYTHONUTF8=0" in command and not sys.prefix.isascii():
+        pytest.skip("needs an environment at an ASCII path: else Python does not start in this locale")
     check_surroundings(scene, command, ranks)
 
 
@@ -97,7 +88,7 @@ def test_isolated_surroundings(scene, command):
 @pytest.mark.parametrize("runtime_dir", ["absolute", "relative"])
 def test_a_deleted_working_directory(scene, runtime_dir):
     (scene.directory / "gone").mkdir()
-    env = scene.environment(**({RUNTIME_DIR: "claims"} if runtime_dir == "relative" else {}))
+    env = scene.environment(**({"OMPBIND_RUNTIME_DIR": "claims"} if runtime_dir == "relative" else {}))
     script = 'cd "$1/gone"; rmdir "$1/gone"; exec ompbind run -n 2 -- sh -c "exit 3"'
     words = ["sh", "-c", script, scene.marker, str(scene.directory)]
     done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=20)
@@ -134,7 +125,7 @@ OTHER_USER = 61234 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
 @pytest.mark.no_quota
 @pytest.mark.parametrize(("processes", "left"), [(1, 0), (3, 2), (10, 9)])
 def test_few_processes_of_a_user(scene, public, public_ompbind, monkeypatch, processes, left):
-    monkeypatch.setenv(RUNTIME_DIR, str(public))
+    monkeypatch.setenv("OMPBIND_RUNTIME_DIR", str(public))
     command = scene.command("sh", "-c", "exec sleep 300")
     how = {"before": [*as_user(OTHER_USER), "prlimit", f"--nproc={processes}"], "program": public_ompbind}
     code, messages, _ = scene.run("-n", "20", "--share", *command, cwd="/", **how)

@@ -13,15 +13,7 @@ import pytest
 from ompbind.commands.rank_variables import SUPERVISOR_NAME
 from ompbind.procfs.reader import read_stat
 from ompbind.registry.registry import read_live_runs
-from tests.live.conftest import (
-    RUNTIME_DIR,
-    children_of,
-    one_line,
-    ranks_of,
-    state_of,
-    supervisor_of,
-    wait_until,
-)
+from tests.live.conftest import children_of, one_line, ranks_of, state_of, supervisor_of, wait_until
 from tests.live.other_user import NOBODY, as_user, unavailable
 from tests.long import rounds
 
@@ -98,7 +90,7 @@ def test_what_cannot_be_stopped_is_an_error(ompbind, start, live):
 
 
 def test_runs_of_other_users_are_refused(ompbind, live, public, public_ompbind, monkeypatch):
-    monkeypatch.setenv(RUNTIME_DIR, str(public))
+    monkeypatch.setenv("OMPBIND_RUNTIME_DIR", str(public))
     process = live("of-root")
     done = ompbind("stop", "of-root", before=as_user(NOBODY), program=public_ompbind)
     assert (done.returncode, "belongs to user root" in done.stderr) == (1, True)
