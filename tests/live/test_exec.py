@@ -163,52 +163,51 @@ def test_each_rank_prints_a_line_about_itself(ompbind, claims, option):
     assert option == "-v" or os.listdir(claims) == [], "nothing is registered"
 
 
-@in_openmpi
-@pytest.mark.parametrize(("binding", "inner", "warned"), [
-    ("none", "run", True), ("none", "run -n 2", True), ("core", "run", True), ("core", "run -n 2", False),
-    ("none", "exec -- ompbind run", False),
-])  # fmt: skip
-def test_a_run_that_a_launcher_starts_several_times_is_warned_about(ompbind, binding, inner, warned):
-    done = ompbind(*inner.split(), "--share", "--", "true", before=launcher_words("openmpi", 2, binding))
-    found = one_line(done.stderr).count("Open MPI has started 2 copies of 'ompbind run' on this machine")
-    assert (done.returncode, found) == (0, warned)
-
-
-def test_the_first_copy_of_a_run_warns_that_there_are_several(ompbind):
-    for verb, local_rank in (("run", "0"), ("run", "1"), ("bench", "0")):
-        env, mask = {**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_RANK": local_rank}, str(min(os.sched_getaffinity(0)))
-        done = ompbind(verb, "-m", mask, "--dry-run", "--", "true", env=env)
-        done = ompbind("run", "-m", mask, "--", "true", env=env) if verb == "run" else done
-        found = one_line(done.stderr).count(f"Open MPI has started 2 copies of 'ompbind {verb}' on this")
-        found += one_line(done.stderr).count("mpirun --bind-to none -n 4 ompbind exec -- COMMAND'")
-        assert (done.returncode, found) == (0, 2 * (local_rank == "0")), done.stderr
-
-
+COPIES = "Open MPI has started 2 copies of 'ompbind run' on this machine"
 UNBOUND = "Open MPI has bound this process to CPU 0: write 'mpirun --bind-to none -n {} ompbind exec ...'"
 
 
 @in_openmpi
 @pytest.mark.two_cpus
-@pytest.mark.parametrize(("size", "words", "code", "text"), [
-    (1, "exec", 0, "they keep their CPUs (with 'mpirun --bind-to none', ompbind chooses)"),
-    (1, "exec -c 2", 125, UNBOUND), (2, "exec -m 1|0", 125, UNBOUND), (2, "run -n 2", 125, UNBOUND),
-    (2, "exec -c 2", 125, "hint: request fewer cores with -c"), (2, "exec -m 4096", 125, "does not exist"),
-    (2, "exec --avoid --wait", 125, "hint: write 'mpirun --bind-to none', or omit --wait"),
-    (2, "doctor", 1, "start the launcher as 'mpirun --bind-to none'"),
-    (2, "sh", 2, "hint: to start a command, write 'ompbind exec -- sh'"),
+@pytest.mark.parametrize(("size", "binding", "words", "code", "text"), [
+    (2, "none", "run --share -- true", 0, COPIES), (2, "none", "run -n 2 --share -- true", 0, COPIES),
+    (2, "core", "run --share -- true", 0, COPIES), (2, "core", "run -n 2 --share -- true", 0, ""),
+    (2, "none", "exec --share -- ompbind run -- true", 0, ""),
+    (1, "core", "exec -- true", 0, "they keep their CPUs (with 'mpirun --bind-to none', ompbind chooses)"),
+    (1, "core", "exec -c 2 -- true", 125, UNBOUND), (2, "core", "exec -m 1|0 -- true", 125, UNBOUND),
+    (2, "core", "run -n 2 -- true", 125, UNBOUND), (2, "core", "exec -m 9999 -- true", 125, "does not exist"),
+    (2, "core", "exec -c 2 -- true", 125, "hint: request fewer cores with -c"),
+    (2, "core", "exec --avoid --wait -- true", 125, "hint: write 'mpirun --bind-to none', or omit --wait"),
+    (2, "core", "doctor", 1, "start the launcher as 'mpirun --bind-to none'"),
+    (2, "core", "sh -c true", 2, "hint: to start a command, write 'ompbind exec -- sh'"),
 ])  # fmt: skip
-def test_a_hint_says_if_the_binding_of_the_launcher_is_the_cause(ompbind, size, words, code, text):
-    end = () if words == "sh" else ("--", "true")
-    done = ompbind(*words.split(), *end, before=launcher_words("openmpi", size, "core"))
-    assert (done.returncode, text.format(size) in one_line(done.stdout + done.stderr)) == (code, True), done
+def test_what_is_said_to_ranks_of_a_launcher(ompbind, size, binding, words, code, text):
+    done = ompbind(*words.split(), before=launcher_words("openmpi", size, binding))
+    shown = one_line(done.stdout + done.stderr)
+    assert (done.returncode, text.format(size) in shown, shown.count("copies")) == (
+        code,
+        True,
+        text == COPIES,
+    )
+
+
+def test_the_first_copy_of_a_run_warns_that_there_are_several(ompbind):
+    for verb, local_rank in (("run", "0"), ("run", "1"), ("bench --dry-run", "0")):
+        env = {**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_RANK": local_rank}
+        done = ompbind(*verb.split(), "-m", str(min(os.sched_getaffinity(0))), "--", "true", env=env)
+        found = one_line(done.stderr).count(
+            f"started 2 copies of 'ompbind {verb.split()[0]}' on this machine"
+        )
+        found += one_line(done.stderr).count("mpirun --bind-to none -n 4 ompbind exec -- COMMAND'")
+        assert (done.returncode, found) == (0, 2 * (local_rank == "0")), done.stderr
 
 
 def test_more_cpus_of_slurm_are_a_remedy_if_the_machine_has_them(ompbind):
-    first, _ = two_cpus()
-    env = {**SLURM, "SLURM_NTASKS": "1", "SLURM_LOCALID": "0", "SLURM_PROCID": "0", "SLURM_NODEID": "0"}
-    env["SLURM_STEP_TASKS_PER_NODE"] = "1"
+    step = make_env("PROCID=0 LOCALID=0 NTASKS=1 JOB_ID=7 STEP_ID=0 STEP_TASKS_PER_NODE=1", "SLURM_")
     for cores, more in (("2", "; --cpus-per-task of srun requests more CPUs"), ("9999", "")):
-        done = ompbind("exec", "-c", cores, "--", "true", env=env, before=("taskset", "-c", str(first)))
+        done = ompbind(
+            "exec", "-c", cores, "--", "true", env=step, before=("taskset", "-c", str(two_cpus()[0]))
+        )
         assert one_line(done.stderr).endswith(f"hint: request fewer cores with -c{more}"), done.stderr
 
 

@@ -12,22 +12,16 @@ from tests.live.conftest import one_line
 @pytest.mark.parametrize(("line", "late"), [
     ("run echo up --verify", "--verify"), ("exec echo --smt=2 -q", "--smt=2"), ("run -q echo --verify", ""),
     ("run -- echo --verify", ""), ("run echo x -n 4 --timeout 5 --no-verify", ""), ("run echo –n 2", ""),
-    ("plan echo -n 2", "-n"),
     ("run --report=--no-smt --dry-run -q -- echo -n --report --verify", ""), ("run echo ompbind --smt", ""),
     ("run echo a : -n 1 echo b", "':' and -n"), ("run --no-name echo : -n", ""), ("exec echo : -n 1", ""),
+    ("plan echo -n 2 --dry-run", "-n"),
 ])  # fmt: skip
 def test_an_option_after_the_command_is_given_to_it_and_may_cause_a_warning(tmp_path, ompbind, line, late):
     done = ompbind(*line.split(), cwd=tmp_path)
     assert (done.returncode, os.listdir(tmp_path)) == (0, [])
-    assert (
-        line[:4] == "plan"
-        or "--dry-run" in line
-        or f"echo {done.stdout}" == f"{line[line.index('echo') :]}\n"
-    )
+    assert "--dry-run" in line or f"echo {done.stdout}" == f"{line[line.index('echo') :]}\n"
     what = "is after the command, so it is an option of echo (write options of"
-    what = (
-        what if ":" not in late else "are words of the command echo, and begin no group (groups have --name"
-    )
+    what = "are words of the command echo, and begin no group (groups have" if ":" in late else what
     text = f"ompbind: warning: {late} {what}"
     assert one_line(done.stderr)[: len(text)] == (text if late else "")
 
