@@ -33,14 +33,8 @@ from contextlib import suppress
 
 from ompbind.commands.rank_variables import find_attempt, find_rank
 from ompbind.cpuset import named
+from ompbind.procfs import reader
 from ompbind.procfs.parsers import EXITED_STATES, Stat, find_descendants, find_owners
-from ompbind.procfs.reader import (
-    is_proc_of_pid_namespace,
-    read_children,
-    read_environ,
-    read_processes,
-    read_stat,
-)
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
@@ -149,11 +143,11 @@ class OrphanTracker:
         until = time.monotonic() + _SEARCH_S
         while True:
             self.groups = {group: owner for group, owner in self.groups.items() if signal_process(-group, 0)}
-            if not is_proc_of_pid_namespace():
+            if not reader.is_proc_of_pid_namespace():
                 # The kernel may have given the number of a group without a child of this process to another.
                 groups = {group for group in self.groups if has_children(group) or not self.is_subreaper}
                 return {-group: self.groups[group] for group in groups}
-            children = read_children() if self.is_subreaper else set()
+            children = reader.read_children() if self.is_subreaper else set()
             others = (children or set()) - live.keys() - self.unkillable
             left = {pid for pid in others if not _has_exited(pid)}
             found = {pid: owner for pid in left if (owner := self._attribute(pid, live))}
@@ -167,7 +161,7 @@ class OrphanTracker:
 
     def _add_descendants(self, roots: dict[int, Owner], live: Mapping[int, Owner]) -> dict[int, Owner]:
         """Return the orphans among the children of this process and in groups, and descendants."""
-        self._listed = read_descendants() if self.is_subreaper else read_processes()
+        self._listed = read_descendants() if self.is_subreaper else reader.read_processes()
         for pid, process in self._listed.items():
             if process.group in self.groups and pid not in live and pid not in self.unkillable:
                 roots[pid] = self.groups[process.group]
@@ -180,7 +174,9 @@ class OrphanTracker:
         if self.groups_only or group in self.groups:
             return self.groups.get(group)
         give_up_at = time.monotonic() + _EXEC_WAIT_S  # without a running rank, any process is an orphan
-        while (variables := read_environ(pid)) is None and live and pid not in self.without_environment:
+        while (
+            (variables := reader.read_environ(pid)) is None and live and pid not in self.without_environment
+        ):
             time.sleep(_EXEC_WAIT_S / 20)
             if time.monotonic() > give_up_at:
                 self.without_environment.add(pid)
@@ -260,7 +256,7 @@ def signal_listed(pid: int, listed: Stat, number: int) -> bool:
     with suppress(OSError, AttributeError):  # it has exited, or this system or a limit permits no pidfd
         pidfd = os.pidfd_open(pid)
     try:
-        stat = read_stat(pid)
+        stat = reader.read_stat(pid)
         if stat is None or stat.start_ticks != listed.start_ticks:
             return False
         signal.pidfd_send_signal(pidfd, number)
@@ -276,7 +272,7 @@ def signal_listed(pid: int, listed: Stat, number: int) -> bool:
 
 def has_exited(pid: int, listed: Stat) -> bool:
     """Return whether the process that /proc has listed as `listed` has exited, even unreaped."""
-    stat = read_stat(pid)
+    stat = reader.read_stat(pid)
     return stat is None or stat.start_ticks != listed.start_ticks or stat.state in EXITED_STATES
 
 
@@ -287,13 +283,13 @@ def has_children(group: int = 0) -> bool:
     except ChildProcessError:
         return False
     except OSError:  # refused, as by a container filter
-        return read_children() != set()
+        return reader.read_children() != set()
     return True
 
 
 def read_descendants() -> dict[int, Stat]:
     """Read /proc/PID/stat of all descendants of this process that have not exited; {} without /proc."""
-    processes, me = read_processes(), os.getpid()
+    processes, me = reader.read_processes(), os.getpid()
     return {pid: processes[pid] for pid in find_descendants(processes, (me,)) - {me} if pid in processes}
 
 
@@ -308,14 +304,14 @@ def kill_descendants(limit_s: float, spared: Collection[int] = ()) -> set[int] |
     `spared` are children that are left alone, with their descendants. Returns the PIDs of processes that are
     left; None if there are some that /proc does not show.
     """
-    can_find = is_proc_of_pid_namespace()
+    can_find = reader.is_proc_of_pid_namespace()
     until = time.monotonic() + (limit_s if can_find else _EXIT_WAIT_S)
     _reap_zombies()
     for sweep in itertools.count():
         if not has_children():
             break
         # Ranks are children: they are killed first, before reading /proc takes a few milliseconds.
-        children = read_children()
+        children = reader.read_children()
         is_full = children is None or sweep % _SWEEPS_OF_CHILDREN == 1
         descendants = read_descendants() if is_full else {}
         left = (descendants.keys() | (children or set())) - find_descendants(descendants, spared)

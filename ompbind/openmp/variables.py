@@ -7,17 +7,8 @@ or binds threads to CPUs outside the affinity mask of the process.
 
 from collections.abc import Mapping, Sequence
 
+from ompbind.openmp import runtimes
 from ompbind.openmp.binding import Bind, Binding, BindingSyntax, ProcBind
-from ompbind.openmp.runtimes import (
-    CLEARED_VARIABLES,
-    CPU_LIST_VARIABLES,
-    DISABLED,
-    KMP_AFFINITY,
-    KMP_MODIFIERS,
-    NO_RESPECT,
-    PLACE_VARIABLES,
-    SUBSET_VARIABLES,
-)
 
 THREAD_COUNTS = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
@@ -49,8 +40,8 @@ LIBUV_DEFAULT = 4
 """The thread pool of Node.js, whose threads mostly wait for files, and its default size."""
 
 OVERRIDING_VARIABLES = (
-    *CLEARED_VARIABLES, "OMP_THREAD_LIMIT", "OMP_TEAMS_THREAD_LIMIT", "OMP_DYNAMIC", "GOTO_NUM_THREADS",
-    "MKL_DOMAIN_NUM_THREADS", *PLACE_VARIABLES,
+    *runtimes.CLEARED_VARIABLES, "OMP_THREAD_LIMIT", "OMP_TEAMS_THREAD_LIMIT", "OMP_DYNAMIC",
+    "GOTO_NUM_THREADS", "MKL_DOMAIN_NUM_THREADS", *runtimes.PLACE_VARIABLES,
 )  # fmt: skip
 """Variables that change which CPUs threads use, or how many threads there are, if ranks inherit them."""
 
@@ -82,13 +73,13 @@ def make_openmp_variables(
         return {**variables, "OMP_PROC_BIND": "false"}
     if binding.syntax is BindingSyntax.LIST:  # without `granularity=fine`, each CPU stands for its whole core
         reset, numbers = "reset," if binding.reset else "", ",".join(map(str, cpus))
-        return {**variables, KMP_AFFINITY: f"{reset}granularity=fine,explicit,proclist=[{numbers}]"}
+        return {**variables, runtimes.KMP_AFFINITY: f"{reset}granularity=fine,explicit,proclist=[{numbers}]"}
     variables["OMP_PLACES"] = places_text
     variables["OMP_PROC_BIND"] = str(binding.proc_bind)
     if binding.mode is Bind.RANK:
         variables["OMP_PROC_BIND"] = "true" if places_text.count("{") == 1 else str(ProcBind.CLOSE)
     if binding.mode is Bind.EXACT and binding.reset:
-        variables[KMP_AFFINITY] = "reset"
+        variables[runtimes.KMP_AFFINITY] = "reset"
     return variables
 
 
@@ -100,10 +91,12 @@ def split_words(value: str) -> set[str]:
 def find_override(name: str, value: str, *, has_places: bool) -> str:
     """Return what a variable of the user does to a binding, which may have places; "" if nothing."""
     words = split_words(value)
-    if name in CPU_LIST_VARIABLES or (name == KMP_AFFINITY and words & {NO_RESPECT, DISABLED}):
+    if name in runtimes.CPU_LIST_VARIABLES or (
+        name == runtimes.KMP_AFFINITY and words & {runtimes.NO_RESPECT, runtimes.DISABLED}
+    ):
         return "may move threads off the CPUs of their rank"
-    is_deciding = name in (KMP_AFFINITY, *SUBSET_VARIABLES, *PLACE_VARIABLES)
-    if has_places and is_deciding and not (name == KMP_AFFINITY and words <= KMP_MODIFIERS):
+    is_deciding = name in (runtimes.KMP_AFFINITY, *runtimes.SUBSET_VARIABLES, *runtimes.PLACE_VARIABLES)
+    if has_places and is_deciding and not (name == runtimes.KMP_AFFINITY and words <= runtimes.KMP_MODIFIERS):
         return "will override the binding of the plan"
     return ""
 
