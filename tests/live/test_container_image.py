@@ -92,11 +92,6 @@ def run(start):
     return finish
 
 
-def own_cpus():
-    """What SHOW prints for two ranks."""
-    return [f"{rank} {cpu} 1" for rank, cpu in enumerate(two_cpus())]
-
-
 @pytest.mark.parametrize(("options", "cpus", "threads"), [
     ("", None, 2), ("--cpus 1.5", None, 1), ("--cpuset-cpus 1 --cpus 1.5 --memory 200m", "1", 1),
 ])  # fmt: skip
@@ -120,7 +115,8 @@ def test_exit_codes_and_hints(run, command, code, message):
 @pytest.mark.parametrize("options", ["--user 12345:0", "--user 12345:0 --ipc none --env HOME=", "--user 0"])
 def test_containers_with_few_rights(run, options):
     rights = "--read-only --read-only-tmpfs=false --cap-drop all --security-opt no-new-privileges"
-    assert run((*rights.split(), *TWO, *options.split()), *SHOW) == (0, own_cpus(), "")
+    shown = [f"{rank} {cpu} 1" for rank, cpu in enumerate(two_cpus())]
+    assert run((*rights.split(), *TWO, *options.split()), *SHOW) == (0, shown, "")
 
 
 def test_the_image_leaves_python_to_the_base(run, words):

@@ -36,10 +36,6 @@ def read_report(done):
     return json.loads(done.stdout)
 
 
-def read_reports(text):
-    return sorted(map(json.loads, text.splitlines()), key=lambda report: int(report["RANK"]))
-
-
 def numbers(report):
     return [int(report[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")]
 
@@ -137,7 +133,7 @@ def launcher_words(launcher, number, binding="none"):
 def test_under_real_launchers(ompbind, launcher, size, binding):
     each = [[*two_cpus()]] if (size, binding) == (1, "none") else [[cpu] for cpu in two_cpus()[:size]]
     done = ompbind("exec", "--", *SHOW, before=launcher_words(launcher, size, binding))
-    reports = read_reports(done.stdout)
+    reports = sorted(map(json.loads, done.stdout.splitlines()), key=lambda report: int(report["RANK"]))
     assert [report["cpus"] for report in reports] == each, done.stderr
     assert [numbers(report) for report in reports] == [[rank, size] * 2 for rank in range(size)]
     assert len({report["OMPBIND_RUN_ID"] for report in reports}) == 1

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.conftest import SANDBOX, ranks_of, supervisor_of, two_cpus, unavailable, wait_until
+from tests.live.conftest import SANDBOX, one_line, ranks_of, supervisor_of, two_cpus, unavailable, wait_until
 
 PAGE = (Path(__file__).parents[2] / "docs/verify.md").read_text()
 ROWS = [
@@ -206,11 +206,6 @@ def make_words(scene, what, options):
     return ["-n2", f"-m{first}|{second}", *options, *command]
 
 
-def find_messages(text):
-    """Return the messages of ompbind, which are wrapped, each as one line."""
-    return [" ".join(part.split()) for part in re.split(r"\n(?=\S)", text) if part.startswith("ompbind: ")]
-
-
 def list_cases():
     """Return each row in both modes; where strict changes no exit code, only long runs test both."""
     for row in ROWS:
@@ -241,7 +236,7 @@ def test_each_run_has_the_exit_code_the_last_line_and_the_report_of_the_table(
     code = int(strict if mode.endswith("strict") else relaxed)
     assert ending.process.returncode in (code, 128 - code), errors
     starts = ("ompbind: verified", "ompbind: not as planned", "ompbind: not seen")
-    last = [message for message in find_messages(errors) if message.startswith(starts)][-1]
+    last = [one_line(part) for part in re.split(r"\n(?=\S)", errors) if part.startswith(starts)][-1]
     assert last.startswith(f"ompbind: {line.strip('`')}"), errors
     if state == "no report":
         assert not report.exists()

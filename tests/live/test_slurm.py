@@ -39,14 +39,6 @@ def run_job(directory, script, env):
     return run_batch("-n", "2", "-o", str(out), str(path), env=env), out.read_text()
 
 
-def check_reports(lines):
-    reports = sorted(map(json.loads, lines), key=lambda report: report["RANK"])
-    assert [report["cpus"] for report in reports] == [[cpu] for cpu in two_cpus()]
-    assert [report["LOCAL_RANK"] for report in reports] == ["0", "1"]
-    assert {report["LOCAL_WORLD_SIZE"] for report in reports} == {"2"}
-    return {report["OMPBIND_RUN_ID"].partition("-")[0] for report in reports}
-
-
 def test_the_script_of_a_batch_job_is_a_single_rank(slurm, tmp_path):
     command = f"{QUOTED} exec --share -- sh -c 'echo rank $RANK of $WORLD_SIZE on $OMPBIND_CPUS'"
     code, out = run_job(tmp_path, command, slurm)
@@ -88,8 +80,12 @@ def test_launchers_in_the_script_of_a_job_start_ranks(slurm, tmp_path, launcher)
     required(line.split()[0])
     code, out = run_job(tmp_path, line, slurm)
     assert code == 0, out
+    reports = sorted(map(json.loads, out.splitlines()), key=lambda report: report["RANK"])
+    names = ("cpus", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    expected = [[[cpu], str(rank), "2"] for rank, cpu in enumerate(two_cpus())]
+    assert [[report[name] for name in names] for report in reports] == expected
     family = {"openmpi": "openmpi", "hydra": "mpich"}.get(launcher, "slurm")
-    assert check_reports(out.splitlines()) == {family}
+    assert {report["OMPBIND_RUN_ID"].partition("-")[0] for report in reports} == {family}
 
 
 def test_only_several_tasks_of_a_step_are_copies(slurm, tmp_path):
