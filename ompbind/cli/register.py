@@ -13,6 +13,7 @@ from ompbind.cli.option import LENIENT, VerbContext
 from ompbind.cli.settings import Settings
 from ompbind.cli.suggestions import suggest_word
 from ompbind.commands.environment import RunSpec, find_changed
+from ompbind.commands.rank_variables import OMPBIND_RANK
 from ompbind.cpuset import EMPTY, CpuSet, named
 from ompbind.errors import MaskError, OmpbindError, OptionError, PlanError
 from ompbind.launchers.allocation import JobNodes, read_listed_cpus
@@ -93,7 +94,7 @@ def _explain_binding(
 
     root = DirectoryRoot("/")
     rank = find.find_launcher(os.environ, find.read_ancestors(root, os.getpid()))
-    if rank is None or machine.source != LIVE:
+    if rank is None or machine.source != LIVE or OMPBIND_RANK in os.environ:  # bound by the outer `exec`
         return
     by_slurm = rank.launcher == launchers.SLURM.name
     cpus = machine.online if by_slurm else find.read_launcher_cpus(root, rank.starter) or EMPTY

@@ -175,6 +175,7 @@ UNBOUND = "Open MPI has bound this process to CPU 0: write 'mpirun --bind-to non
     (2, "core", "bench --dry-run -- true", 0, COPIES.format("bench", "ompbind bench -- ")),
     (2, "core", "run -n 2 --share -- true", 0, ""),
     (2, "none", "exec --share -- ompbind run -- true", 0, ""),
+    (2, "none", "exec -- ompbind run -n 2 -- true", 125, "hint: start at most 1 rank"),
     (1, "core", "exec -- true", 0, "they keep their CPUs (with 'mpirun --bind-to none', ompbind chooses)"),
     (1, "core", "exec -c 2 -- true", 125, UNBOUND), (2, "core", "exec -m 1|0 -- true", 125, UNBOUND),
     (2, "core", "run -n 2 -- true", 125, UNBOUND), (2, "core", "exec -m 9999 -- true", 125, "does not exist"),
