@@ -188,11 +188,8 @@ def render_words(sources: Sources, options: Iterable[Option]) -> tuple[str, ...]
 
 def _render_option(option: Option, sources: Sources) -> Iterator[str]:
     """Yield the words for the occurrences that count; a reset is needed only if a lower level has a value."""
-    same = [
-        other
-        for other in sources.options.values()
-        if option.spellings and other.spellings == option.spellings
-    ]
+    known, word = sources.options.values(), option.spellings
+    same = [other for other in known if word and other.spellings == word]
     occurrences = [given for other in same or [option] for given in sources.occurrences[other.name]]
     has_lower = any(given.level < ValueLevel.COMMAND_LINE for given in occurrences)
     typed: list[Given] = []

@@ -203,7 +203,9 @@ def render_bench(
 
 def _make_heading(session: Session, screen: Screen) -> Iterator[str]:
     hardware, width = session.hardware, screen.text_width
-    yield render_paragraph("command", clean_line(join_command(session.command)), width)
+    words = ("ompbind", "bench", *session.options, "--", *session.command)
+    line = join_command(words if "--name" in session.options else session.command)  # with groups, all of it
+    yield render_paragraph("command", clean_line(line), width)
     quota = "" if hardware.quota is None else f"quota of {count(hardware.quota, 'CPU')}"
     allowed = f"CPUs {hardware.allowed}" if hardware.allowed else ""
     machine = filter(None, (hardware.hostname, hardware.processor, allowed, quota))

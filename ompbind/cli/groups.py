@@ -188,5 +188,6 @@ def adopt_run_options(ctx: VerbContext, run: VerbContext) -> None:
     if ctx.table is not None:
         ctx.params["name"] = ctx.table.name
     elif not (ctx.params["name"] or ctx.resilient_parsing):
-        command = "".join(ctx.params["words"][:1])
-        raise OptionError(f"the group of {command!r} has no name", hint="add --name NAME to its options")
+        raise OptionError(
+            f"the group of {''.join(ctx.params['words'][:1])!r} has no name", hint="add --name NAME"
+        )

@@ -47,6 +47,8 @@ ompbind run --strategy=spread -- python serve.py --name 'two words'
 def test_all_parts_of_a_session_are_shown_in_their_order():
     text = " ".join(render(make_usual_session(), width=160).split())
     assert re.search(".*".join(PARTS.strip().split("\n")), text)
+    text = render(make_usual_session(options=("--name", "a")), width=160)
+    assert text.startswith("command: ompbind bench --name a -- python serve.py"), "with groups, all of it"
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
