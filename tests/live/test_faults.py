@@ -16,9 +16,6 @@ READY = 'while [ ! -e "$1/ready" ]; do sleep 0.02; done'
 HAS_WRITTEN = READY.replace("ready", "0").replace("-e", "-s")
 
 SHELL = {
-    "ignores signals, timeout": (
-        "-n 2 --timeout 0.3 --grace 0.2", f"{IGNORE_SIGNALS}; ({FOREVER}) & ({FOREVER}) & {FOREVER}",
-        124, "timeout after", "with SIGKILL"),
     "ignores signals, another rank fails": (
         "-n 2 --grace 0.2",
         f'if [ $RANK = 1 ]; then {READY}; exit 9; fi; {IGNORE_SIGNALS}; touch "$1/ready"; {FOREVER}',
@@ -28,9 +25,7 @@ SHELL = {
     "stops itself, and again": (
         "-n 2 --timeout 0.3 --grace 0.2", "trap 'kill -STOP $$' TERM; while :; do kill -STOP $$; done", 124),
     "stops its group": ("-n 2 --timeout 0.3 --grace 5", "sleep 300 & kill -STOP 0", 124),
-    "a daemon with a cleaned environment": ("-n 2", "env -i setsid sh -c 'sleep 300; :' $0 & exit 4", 4),
     "a stopped daemon": ("--timeout 30d", "setsid sh -c 'kill -STOP $$' & exit 0", 0),
-    "closes its files and leaves a daemon": ("-n 2", "exec <&- >&- 2>&-; setsid sleep 300 & exit 0", 0),
     "fails during the start of the others": (
         "-n 100 --share", "[ $RANK = 3 ] && exit 5; sleep 300",
         5, "rank 3 .* exited with code 5", "stopping rank"),
