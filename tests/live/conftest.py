@@ -104,6 +104,19 @@ def start():
             process.kill()
 
 
+WAIT = "import os, time; os.write(1, b'up\\n'); time.sleep(300)"
+
+
+@pytest.fixture
+def live(start):
+    """Start a run, or a rank with exec, of a Python program; wait until its ranks have printed "up"."""
+
+    def begin(*options, verb="run", code=WAIT, args=(), ranks=1, **settings):
+        return start(verb, *options, "--", sys.executable, "-c", code, *args, up=ranks, **settings)
+
+    return begin
+
+
 def one_line(text):
     """Return a text without its line breaks: messages are wrapped."""
     return " ".join(text.split())

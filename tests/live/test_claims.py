@@ -7,7 +7,6 @@ import shlex
 import signal
 import stat
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -28,14 +27,6 @@ from tests.live.conftest import OMPBIND, is_alive, ranks_of, supervisor_of, two_
 from tests.live.other_user import NOBODY, finish, start_as_nobody
 from tests.machines import Shape, make_machine
 from tests.tables import rows
-
-BUSY = (sys.executable, "-c", "import os, time; os.write(1, b'up\\n'); time.sleep(300)")
-
-
-@pytest.fixture
-def live(start):
-    """Return a function that starts a run, or a rank with exec, and waits until its command runs."""
-    return lambda *args, verb="run", **options: start(verb, *args, "--", *BUSY, up=1, **options)
 
 
 @pytest.fixture

@@ -12,10 +12,9 @@ from ompbind.cpuset import CpuSet
 from ompbind.inspection.diagnosis import find_libraries, is_library, is_relevant
 from ompbind.inspection.rank_processes import ObservedProcesses, make_inspection
 from ompbind.procfs import process_state
-from tests.live.conftest import allowed_list, need_libgomp, two_cpus, wait_until
+from tests.live.conftest import WAIT, allowed_list, need_libgomp, two_cpus, wait_until
 from tests.live.other_user import NOBODY, as_user, call_as_nobody
 
-WAIT = "import os, time; os.write(1, b'up\\n'); time.sleep(300)"
 THREADS = """
 import os, threading, time
 for i in range(4): threading.Thread(target=time.sleep, args=(300,), daemon=True).start()
@@ -32,15 +31,6 @@ library.GOMP_parallel(part, None, 2, 0)
 def child(start):
     """Start a Python program that waits."""
     return lambda code, **env: start("-c", code + WAIT, program=sys.executable, env=env, up=1)
-
-
-@pytest.fixture
-def run(start):
-    """Start a run that shares CPUs, and wait until its ranks have written "up"."""
-    words = ("--", sys.executable, "-c")
-    return lambda *options, code=WAIT, args=(), ranks=1: start(
-        "run", "--share", *options, *words, code, *args, up=ranks
-    )
 
 
 @pytest.fixture
@@ -171,11 +161,11 @@ def test_what_proc_hides_is_not_seen(ompbind, public_ompbind):
     ("rank", False, "both both"), ("thread", False, "both second"), ("exact", False, "first second"),
     ("rank", True, "both first"), ("none", True, "both both"),
 ])  # fmt: skip
-def test_a_run_is_compared_with_its_mode_and_service_cpus(run, region, ompbind, mode, service, masks):
+def test_a_run_is_compared_with_its_mode_and_service_cpus(live, region, ompbind, mode, service, masks):
     first, second = two_cpus()
     lists = {"both": str(CpuSet((first, second))), "first": str(first), "second": str(second)}
     options = ("-m", f"{first},{second}", "--bind", mode)
-    run(*options, *(("--service-cores", "1", "-t", "2") if service else ()), code=region + WAIT)
+    live("--share", *options, *(("--service-cores", "1", "-t", "2") if service else ()), code=region + WAIT)
     done = ompbind("inspect", "--all", "--format", "json")
     record = json.loads(done.stdout)
     (group,) = record["crews"]
@@ -191,10 +181,10 @@ def test_a_run_is_compared_with_its_mode_and_service_cpus(run, region, ompbind, 
         assert held["ranks"] == [{"rank": 0, "cpus": lists["both"]}]
 
 
-def test_threads_that_leave_their_rank_are_found(run, ompbind):
+def test_threads_that_leave_their_rank_are_found(live, ompbind):
     first, second = two_cpus()
     code = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])}); " + WAIT
-    run("-n", "2", "-m", f"{first}|{second}", code=code, args=(str(first),), ranks=2)
+    live("--share", "-n", "2", "-m", f"{first}|{second}", code=code, args=(str(first),), ranks=2)
     done = ompbind("inspect", "--all")
     assert done.returncode == 1
     assert f"may run on CPU {first}, the rank has CPU {second}" in one_line(done)
@@ -208,7 +198,7 @@ def test_threads_that_leave_their_rank_are_found(run, ompbind):
     assert [group["rank"] for group in record["crews"]] == [1]
 
 
-def test_runs_are_found_by_how_their_names_begin(run, ompbind):
+def test_runs_are_found_by_how_their_names_begin(live, ompbind):
     done = ompbind("inspect", "--all")
     assert (done.returncode, done.stdout) == (0, "no ompbind runs on this machine\n")
     unreadable = {"OMPBIND_RUNTIME_DIR": "/no/such"}
@@ -216,7 +206,7 @@ def test_runs_are_found_by_how_their_names_begin(run, ompbind):
     assert (done.returncode, "cannot read" in one_line(done)) == (2, True)
     assert ompbind("inspect", str(os.getpid()), env=unreadable).stdout
     for name in ("one-a", "one-b", "two"):
-        run("--run-id", name)
+        live("--share", "--run-id", name)
     assert "rank 0 of run two" in ompbind("inspect", "t").stdout
     several = ompbind("inspect", "one")
     assert (several.returncode, "one of one-a, one-b" in one_line(several)) == (2, True)

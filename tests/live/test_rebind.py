@@ -7,9 +7,9 @@ import sys
 from ompbind.cli import rebind_processes as rebind
 from ompbind.cli.rebind_processes import WantedCpus, rebind_processes
 from ompbind.cpuset import CpuSet
-from tests.live.conftest import allowed_list, children_of, ranks_of, read_masks, two_cpus
+from tests.live.conftest import WAIT, allowed_list, children_of, ranks_of, read_masks, two_cpus
 from tests.live.other_user import NOBODY, as_user
-from tests.live.test_inspect import FORKS, WAIT, child, one_line, region
+from tests.live.test_inspect import FORKS, child, one_line, region
 
 __all__ = ["child", "region"]  # fixtures
 

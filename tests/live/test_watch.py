@@ -5,17 +5,16 @@ import re
 import shlex
 import signal
 import struct
-import sys
 import termios
 from fcntl import ioctl
 
 import pytest
 
 from tests.live.conftest import OMPBIND, open_terminals, two_cpus, wait_until
-from tests.live.test_inspect import WAIT
 from tests.live.test_terminal import Terminal
 
 SPIN = "import os, time; os.write(1, b'up\\n'); end = time.time() + 300\nwhile time.time() < end: pass"
+SEEN = ("--run-id", "seen", "--share")
 WATCH = (OMPBIND, "inspect", "seen", "--watch=0.2")
 ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
 """Escape sequences: show and leave the alternate screen."""
@@ -51,20 +50,9 @@ def terminal():
     yield from open_terminals(Screen)
 
 
-@pytest.fixture
-def run(start):
-    """Start a run with the name "seen", and wait until its ranks are up."""
-
-    def begin(*options, code=WAIT):
-        words = ("run", "--run-id", "seen", "--share", *options, "--", sys.executable, "-c", code)
-        return start(*words, up=1)
-
-    return begin
-
-
 @pytest.mark.parametrize("by", ["\x03", signal.SIGTERM, signal.SIGHUP, "close"], ids=repr)
-def test_the_terminal_is_restored(terminal, run, by):
-    run()
+def test_the_terminal_is_restored(terminal, live, by):
+    live(*SEEN)
     seen = terminal(*WATCH)
     seen.read_view()
     if by == "close":
@@ -80,8 +68,8 @@ def test_the_terminal_is_restored(terminal, run, by):
     assert seen.wait() == 0
 
 
-def test_the_terminal_is_restored_after_an_error(terminal, run, claims):
-    run()
+def test_the_terminal_is_restored_after_an_error(terminal, live, claims):
+    live(*SEEN)
     seen = terminal(OMPBIND, "inspect", "--all", "--watch=0.2")
     seen.read_view()
     claims.rename(claims.with_name("moved"))
@@ -93,8 +81,8 @@ def test_the_terminal_is_restored_after_an_error(terminal, run, claims):
     claims.with_name("moved").rename(claims)
 
 
-def test_a_stopped_view_leaves_the_terminal(terminal, run):
-    run()
+def test_a_stopped_view_leaves_the_terminal(terminal, live):
+    live(*SEEN)
     script = f"set -m; {shlex.join(WATCH)}; echo stopped; read line; fg; echo $?"
     seen = terminal("bash", "--norc", "-c", script)
     seen.read_view()
@@ -108,8 +96,8 @@ def test_a_stopped_view_leaves_the_terminal(terminal, run):
     seen.read_until(b"0\r\n")
 
 
-def test_views_follow_the_size_of_the_terminal_and_the_last_one_stays(terminal, run):
-    running = run("-n", "2")
+def test_views_follow_the_size_of_the_terminal_and_the_last_one_stays(terminal, live):
+    running = live(*SEEN, "-n", "2", ranks=2)
     seen = terminal(*WATCH, size=(60, 10))
     for words in (b"  every 0.2 s", b"2 ranks with 2 threads: no errors", b" more lines; --problems shows"):
         seen.read_until(words)
@@ -122,8 +110,8 @@ def test_views_follow_the_size_of_the_terminal_and_the_last_one_stays(terminal, 
     assert seen.wait() == 0
 
 
-def test_a_pipe_gets_one_view_after_the_other(start, run):
-    running = run("-m", str(two_cpus()[0]), code=SPIN)
+def test_a_pipe_gets_one_view_after_the_other(start, live):
+    running = live(*SEEN, "-m", str(two_cpus()[0]), code=SPIN)
     watch = start("inspect", "seen", "--watch", "0.2")
     views = [watch.stdout.readline() for _ in range(40)]
     assert sum("every 0.2 s" in line for line in views) >= 2
