@@ -188,6 +188,5 @@ def adopt_run_options(ctx: VerbContext, run: VerbContext) -> None:
     if ctx.table is not None:
         ctx.params["name"] = ctx.table.name
     elif not (ctx.params["name"] or ctx.resilient_parsing):
-        raise OptionError(
-            f"the group of {''.join(ctx.params['words'][:1])!r} has no name", hint="add --name NAME"
-        )
+        text = f"the group of {''.join(ctx.params['words'][:1])!r} has no name"
+        raise OptionError(text, hint="add --name NAME to its options")

@@ -68,7 +68,7 @@ def show_help(ctx: VerbContext) -> int:
     pages, shown, width = read_pages(), " ".join(words), read_screen().text_width
     topic = shown.replace(" ", "-").lower().removeprefix("docs/").removesuffix(".md")
     if words[-1].startswith("-"):
-        verbs = [word for word in words[:1] if word in VERBS] or [*VERBS]
+        verbs = words[:1] if words[0] in VERBS else VERBS
         write_stdout("\n\n".join(_describe_option(words[-1].partition("=")[0], verbs, pages, width)))
     elif words[0] == SEARCH:
         _show("\n".join(_search(words[1:], pages)))

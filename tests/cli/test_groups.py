@@ -41,7 +41,7 @@ def test_a_colon_belongs_to_the_command_if_it_begins_no_group(options, command):
     ("--name a -- ./a : -n1 --name b ./b : --name c -- ./c", "words of the command ./b, and begin no group"),
     ("-n 1 -- ./a : --env A=: --name b -- ./b", "':' and --env are words of the command ./a, and begin no"),
     ("./a : -n 1 -- ./b", "':' and -n are words of the command ./a, and begin no group hint: write, or use"),
-    ("--name a -- true : -n 2 -- true", "the group of 'true' has no name hint: add --name NAME"),
+    ("--name a -- true : -n 2 -- true", "the group of 'true' has no name hint: add --name NAME to its"),
     ("--name a -- true : --name a -- true", "two groups are named a"),
     ("--name a -- : --name b -- true", "the command of the first group is missing"),
     ("--name a -- true : --name b --", "the command to start is missing"),

@@ -104,8 +104,7 @@ def _read_file(path: str) -> bytes:
     except FileNotFoundError as error:
         hint = f"write {SAMPLE}{path}" if path in SAMPLES else make_hint()
         with suppress(MachineError):
-            parse_synthetic(path, path)
-            hint = f"write '{SYNTHETIC}{path}'"
+            hint = f"write '{parse_synthetic(path, SYNTHETIC + path).source}'"
         raise MachineError(f"topology source {path!r} does not exist", hint=hint) from error
     except (OSError, ValueError) as error:
         raise MachineError(f"cannot read the topology source {path!r}: {error}", hint=make_hint()) from error
