@@ -57,7 +57,7 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
      "-t {T}", ""), ("--cpus", "-c C for C cores per rank, or -m MASK", ""),
     ("--cpu --cpu-list --core-list --cpu-set --cpuset --cpuset-cpus --cpu-mask --cpumask --physcpubind -C"
      " --affinity --cpu-affinity", "-m {MASK}", ""), ("--pin --pinning --taskset", "-m MASK", ""),
-    ("--exclude --exclude-cpus", "-m MASK, with ^ before each item to exclude, as '^0,^4-7'", ""),
+    ("--exclude --exclude-cpus", "-m MASK, with ^ before each item to exclude", ""),
     ("--core-type --cpu-type --kind --pcores --p-cores --ecores --e-cores",
      "--core-kind performance, or --core-kind efficiency", ""),
     ("--cpunodebind --node --numa --numa-node --numa-nodes", "-m node:{0}", ""),
