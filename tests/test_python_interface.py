@@ -147,7 +147,6 @@ MACHINE = read_machine("synthetic:pack:2 core:4 pu:2")
     ({"bind": "thread"}, "bind='thread' is not of type Bind", ""),
     ({"strict": 1}, "strict=1 is not of type bool", ""),
     ({"devices": "gpu"}, "devices='gpu' is not of type", "DeviceKind.GPU"),
-    ({"near": "gpu:0"}, "near='gpu:0' is not of type tuple[str, ...]", ""),
     ({"user_variables": (("A", 1),)}, "user_variables=(('A', 1),) is not of type", ""),
     ({"sibling": "middle"}, "sibling='middle' is not of type Literal['first', 'last']", ""),
     ({"core_kind": "big"}, "core_kind='big' is not of type", "performance, efficiency, all"),

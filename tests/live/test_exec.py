@@ -68,14 +68,12 @@ def test_the_command_replaces_ompbind_and_without_a_launcher_it_is_one_rank(star
     slurm | SLURM_STEP_TASKS_PER_NODE= | -n 1 | Slurm does not set the number of ranks on this machine
     mpi   | OMPI_COMM_WORLD_RANK=x     |      | not a number
     mpi   |                            | -n 3 | -n 3: Open MPI has started 2 ranks on this machine
-    flux  |                            | -n 2 | -n 2: Flux has started 3 ranks on this machine
     none  | RANK=3 WORLD_SIZE=8        |      | but LOCAL_RANK is not set
     none  |  | --topology / | a rank can only run on this machine
     none  |  | --verify     | --verify is an option of run
     none  |  | --local-size 2           | --local-size 2 needs --local-rank
     none  |  | --size 3 --local-rank 0 --local-size 1 | --size 3 needs --rank
     none  |  | --local-rank 2 --local-size 2 | --local-rank 2 and --local-size 2 contradict each other
-    none  |  | --rank 2 --size 2 --local-rank 0 --local-size 1 | --rank 2 and --size 2 contradict each other
     none  |  | --rank 1 --size 2 --local-rank 0 --local-size 3 | --local-size 3 and --size 2 contradict
     mpich | PMI_SIZE=4 | --exclusive --wait | has started ranks on other machines too
     none  |  | --local-rank 0 --local-size 2 -n 3 | -n 3: the caller has started 2 ranks on this machine

@@ -203,7 +203,6 @@ MESSAGES = rows("""
     -n 2 -m 0|1 -s spread                  | --strategy spread has no effect with --mask '0|1'
     --proc-bind spread --bind rank         | --proc-bind spread has no effect with --bind rank
     --proc-bind spread                     | has no effect with the default --bind rank hint: use --bind core
-    --proc-bind spread BIND=none           | has no effect with the default --bind rank
     -q -v                                  | --verbose and --quiet contradict each other
     --reserve-total 1 --reserve 1          | --reserve-total 1 and --reserve 1 contradict each other
     STRATEGY=spread MASK=0|1               | OMPBIND_STRATEGY=spread has no effect with OMPBIND_MASK='0|1'
@@ -215,10 +214,7 @@ MESSAGES = rows("""
     --dry-run -q --report a.json           |
     --dry-run -m 0 STRATEGY=spread         |
     --dry-run -v -m none BIND=exact        | OMPBIND_BIND=exact is not used with --mask none
-    --dry-run -v --bind exact MASK=none    | OMPBIND_MASK=none is not used with --bind exact
-    --dry-run -v PROC_BIND=spread          | OMPBIND_PROC_BIND=spread is not used with the default
     --dry-run --no-bind BIND=none          |
-    --dry-run --smt 2 --no-smt             |
     --dry-run --no-wait --share WAIT=0.1   |
     --dry-run RUNTIME_DIR=/no/such         | this plan does not avoid the CPUs of other runs: cannot read live
     --log-dir=                             | --log-dir: the name of a directory is missing
@@ -230,7 +226,6 @@ MESSAGES = rows("""
     --output tag,inherit                   | inherit cannot be combined with other modes
     --output tag,lines                     | 'lines' is not inherit, tag or files
     --force                                | --force needs --log-dir
-    --timestamps --log-dir logs            | --timestamps needs --output tag
     --pty                                  | --pty needs --output tag
     --on-failure restart:3 --rendezvous    | --on-failure restart:3 cannot be used with --rendezvous
     --wait                                 | --wait needs --avoid or --exclusive

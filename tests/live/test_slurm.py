@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from ompbind.cpuset import CpuSet
-from tests.live.conftest import OMPBIND, clean_environment, required, two_cpus, wait_until
+from tests.live.conftest import OMPBIND, clean_environment, required, run_program, two_cpus, wait_until
 from tests.live.test_exec import REPORT
 from tests.live.test_run import COUNT_SIGNALS
 from tests.slurm import run_batch, start_slurm
@@ -27,9 +27,8 @@ def slurm(tmp_path_factory):
         yield env
 
 
-def run(words, env, **options):
-    settings = {"capture_output": True, "text": True, "timeout": 60, "stdin": subprocess.DEVNULL}
-    return subprocess.run(words, env=env, **{**settings, **options})
+def run(words, env):
+    return run_program(*words, env=env)
 
 
 def run_job(directory, script, env):
