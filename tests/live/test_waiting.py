@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+import ompbind.launchers.find  # noqa: F401 - before the forks: another user may not read it
 from ompbind.cli.register import register_when_free
 from ompbind.cpuset import named
 from ompbind.errors import MaskError, PlanError
@@ -141,7 +142,6 @@ def test_only_one_run_at_a_time_gets_one_core(monkeypatch, public, other):
         run(pipe, name, asks("0"), {})
 
     monkeypatch.setenv("OMPBIND_RUNTIME_DIR", str(public))
-    plan("first", asks("0")).claim.release()  # loads all modules: another user may not read them
     waiters = Waiters(public)
     for name in "012":
         waiters.started[name] = fork_with_pipe(work, name)
