@@ -63,7 +63,7 @@ def test_several_runs_are_stopped_together(ompbind, live, tmp_path):
 def test_a_session_of_bench_is_stopped_at_any_moment(ompbind, start, claims):
     chosen = random.Random(1)
     for _ in range(rounds(10)):
-        process = start("bench", "-q", "--max-rounds", "1000", "--run-id", "tuning", "--", "true")
+        process = start("bench", "-q", "--max-rounds", "1000", "--run-id", "tuning", "--", "sleep", "0.1")
         wait_until(lambda: read_live_runs(str(claims)), "the session is registered")
         time.sleep(chosen.random() / 2)
         done = ompbind("stop", "tuning")
