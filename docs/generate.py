@@ -30,7 +30,8 @@ HEAD = """\
 # Reference of the command line
 
 This page lists the commands, and then [all options](#choose-cpus). `ompbind help --mask` shows one option,
-`ompbind COMMAND --help` the options of a command. `run`, `exec`, `plan` and `config` have `--help-all`.
+`ompbind COMMAND --help` the options of a command. `run`, `exec`,
+`plan`, `bench`, `rebind` and `config` have `--help-all`.
 
 - Options of `run`, `exec`, `plan` and `bench` can also be variables: `OMPBIND_` and the name in capitals,
   with `_` for `-`, such as `OMPBIND_RESERVE_TOTAL`. A flag is `1` or `0`. An option that can be repeated
