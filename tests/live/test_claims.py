@@ -81,7 +81,6 @@ def test_a_session_of_bench_is_one_run_with_the_cpus_of_all_candidates(start, ps
 SHOW = "grep Cpus_allowed_list /proc/self/status; read wait"
 
 
-@pytest.mark.two_cpus
 @pytest.mark.parametrize("verbs", [("run", "run"), ("run", "exec"), ("exec", "exec")])
 def test_runs_with_cores_that_start_at_once_share_no_cpu_while_another_is_free(start, ompbind, claims, verbs):
     """A third run shares the CPUs of the first."""
@@ -102,7 +101,6 @@ def test_runs_with_cores_that_start_at_once_share_no_cpu_while_another_is_free(s
             assert process.communicate("\n") == ("", ""), "no warning: the note is in the plan"
 
 
-@pytest.mark.two_cpus
 def test_a_run_with_cores_uses_free_cores_unless_an_option_or_a_launcher_decides(ompbind, live, tmp_path):
     first, second = two_cpus()
     live("-m", str(first), "--run-id", "serve")

@@ -106,7 +106,6 @@ def test_what_is_said_of_other_programs_is_true(doctor, name, subject, words, co
 
 
 @pytest.mark.part("programs")
-@pytest.mark.two_cpus
 @pytest.mark.parametrize("binds", [True, False])
 def test_a_program_that_binds_itself_is_warned_about_and_then_seen(ompbind, tmp_path, binds):
     first, second = two_cpus()

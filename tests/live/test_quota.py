@@ -37,7 +37,6 @@ for worker in os.sched_getaffinity(0): os.wait()
 
 
 @pytest.mark.alone
-@pytest.mark.two_cpus
 def test_doctors_remedy_for_a_pool_that_counts_cpus_is_true(ompbind, quota, tmp_path):
     before, allowed = quota(1), f"{two_cpus()[0]},{two_cpus()[1]}"
     found = json.loads(ompbind("doctor", "--format", "json", before=before).stdout)["findings"]
@@ -82,7 +81,6 @@ def test_a_quota_below_one_cpu_per_rank_is_an_error_with_strict(ompbind, quota):
         assert (done.returncode, text in one_line(done.stderr)) == (code, True)
 
 
-@pytest.mark.two_cpus
 def test_containers_with_a_quota_and_cores_begin_at_the_cpu_of_their_number(ompbind, quota):
     """It is the number of the PID namespace. Runs that share a registry begin at the first free CPU."""
     cpus = two_cpus()
