@@ -246,7 +246,6 @@ class Copy:
             sys.exit(f"a copy of ompbind does not run: {done.stderr}hint: try it as root")
 
     def run_tests(self, tests: list[str], limit_s: float | None) -> str:
-        """Return the first test that fails, "" if none does. Raises TimeoutExpired."""
         if not (tests := [test for test in tests if test not in self.failing]):
             return ""
         deselected = [f"--deselect={test}" for test in sorted(self.failing)]

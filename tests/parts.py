@@ -108,7 +108,6 @@ def run(name: str, with_programs: bool) -> bool:
 
 
 def main() -> None:
-    """Run parts, go on after a failed one, and print the time and result of each."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parts = f"all of them by default: {', '.join(PARTS)}"
     parser.add_argument("parts", nargs="*", metavar="PART", help=parts)

@@ -168,7 +168,6 @@ def check_end(scene: Scene, plan: Plan, code: int, text: str | None) -> None:
 
 
 def check_files(scene: Scene) -> None:
-    """Check that no files are left but reports and log files."""
     names = [name for _, _, names in os.walk(scene.directory) for name in names]
     pattern = r"messages|large|soak\.toml|run\.json|([abc]\.)?\d\.(out|err)"
     left = [name for name in names if not re.fullmatch(pattern, name)] + os.listdir(os.environ[RUNTIME_DIR])

@@ -166,7 +166,6 @@ def stranger(stranger_process):
 
 
 def wait_until(holds, what, timeout_s=20.0):
-    """Wait until a condition holds; fail with the text `what` after the timeout."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         result = holds()
@@ -182,7 +181,6 @@ def state_of(pid):
 
 
 def is_alive(pid):
-    """Return whether a process runs; a zombie does not."""
     with suppress(OSError):
         return state_of(pid) not in "ZX"
     return False
@@ -242,7 +240,6 @@ SANDBOX = str(Path(__file__).with_name("sandboxed.py"))
 
 
 def two_cpus():
-    """Return the first two allowed CPUs."""
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
         unavailable("needs two allowed CPUs")

@@ -104,7 +104,6 @@ def _find(name):
 
 
 def needs_packages(*names):
-    """Skip a test without some Python packages, or fail if CI requires them."""
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:
         words = " ".join(missing).replace("sklearn", "scikit-learn")
@@ -175,7 +174,6 @@ class _SimulatedProcess:
             self.main = usable[0]
 
     def run_region(self, runtime):
-        """Return the CPUs of every thread of a parallel region."""
         self.start(runtime)
         usable, whole = self.started[runtime]
         if not usable:

@@ -52,7 +52,6 @@ class Scene:
         return self.end(self.begin(*args, **options), timeout_s)
 
     def find(self):
-        """Return the running processes of this scene, with their command lines."""
         return find_processes(self.marker)
 
     def claims(self):

@@ -29,7 +29,6 @@ library.GOMP_parallel(part, None, 2, 0)
 
 @pytest.fixture
 def child(start):
-    """Start a Python program that waits."""
     return lambda code, **env: start("-c", code + WAIT, program=sys.executable, env=env, up=1)
 
 

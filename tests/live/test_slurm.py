@@ -137,7 +137,6 @@ print(json.dumps([*map(os.environ.get, names), sorted(os.sched_getaffinity(0))])
 
 @pytest.fixture(scope="module")
 def slurm_with_prolog(tmp_path_factory):
-    """Yield the environment of a Slurm that binds each task in its TaskProlog."""
     directory = tmp_path_factory.mktemp("slurm-prolog")
     prolog = directory / "prolog"
     command = f'{QUOTED} exec --task-prolog $PROLOG_OPTIONS 2>"${{MESSAGES:-/dev/null}}"'

@@ -25,7 +25,6 @@ MACHINE = make_machine(Shape(cores=8))
 
 @pytest.fixture(autouse=True)
 def _outside(monkeypatch):
-    """No run around the tests."""
     monkeypatch.delenv("OMPBIND_RUN_ID", raising=False)
 
 
@@ -61,14 +60,12 @@ class Waiters:
         return self
 
     def has(self, name):
-        """Return whether a process has its CPUs."""
         return self.started[name][0].poll()
 
     def waiting(self):
         return [run.run_id for run in read_claim_list(self.directory, (WAITING_SUFFIX,)).runs]
 
     def get(self, name):
-        """Return the CPUs that a process gets."""
         pipe, _ = self.started[name]
         assert pipe.poll(10), f"{name} still waits"
         return pipe.recv()

@@ -39,7 +39,6 @@ class Screen(Terminal):
             self.read_until(words)
 
     def check_restored(self):
-        """Fail if the terminal is not as it was before the command."""
         for words in (SHOW, LEAVE):
             self.read_until(words)
         assert termios.tcgetattr(self.master) == self.modes

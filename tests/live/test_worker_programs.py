@@ -89,7 +89,6 @@ def read_masks(process):
 
 
 def wait_for_masks(process):
-    """Wait until a program has a worker on each of two CPUs; return their masks by pid."""
     expected = list(map(str, two_cpus()))
     return wait_until(
         lambda: (masks := read_masks(process)) and sorted(masks.values()) == expected and masks,

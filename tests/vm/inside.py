@@ -58,7 +58,6 @@ def finish(command):
 
 
 def place(options):
-    """Make a plan with some options, and run with the same options."""
     return {"plan": finish([*make_command("plan", options), "--format", "json"]), "run": bind(options)}
 
 

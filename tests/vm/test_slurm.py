@@ -69,7 +69,6 @@ print(json.dumps(found))
 
 @functools.cache
 def run_steps(plugin):
-    """Run the steps of a plugin in one machine; return the output of each."""
     for name in PROGRAMS:
         required(name)
     steps = [step for name, step, _ in STEPS if name == plugin]

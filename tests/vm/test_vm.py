@@ -58,7 +58,6 @@ def sets_of_kernel(observed, level):
 
 
 def sets_of_nodes(observed):
-    """Node → its online CPUs in the kernel's files."""
     found = {path: re.search(r"/node(\d+)/cpulist$", path) for path in observed["kernel"]}
     return {int(match[1]): cpus_of(observed["kernel"][path]) for path, match in found.items() if match}
 
