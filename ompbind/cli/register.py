@@ -201,14 +201,17 @@ def register_when_free(
         give_up_at, step_s = time.monotonic() + limit_s, _FIRST_STEP_S
         tried: tuple[tuple[LiveRun, ...], CpuSet] | None = None
         while True:
+            allowed = read_affinity(0)
             with Registry(sharing, own) as registry:
                 others = registry.occupied
-            if (seen := (others, read_affinity(0))) != tried:
-                tried, step_s = seen, _FIRST_STEP_S
+            if (others, allowed) != tried:
+                step_s = _FIRST_STEP_S
                 machine, started = read(), own.replace(started=int(time.time()))
                 plan_or_suggest(machine, request, ())
-                with Registry(sharing, started) as registry, suppress(PlanError, MaskError):
-                    return plan_and_register(machine, request, registry)
+                with Registry(sharing, started) as registry:
+                    with suppress(PlanError, MaskError):
+                        return plan_and_register(machine, request, registry)
+                    tried = registry.occupied, allowed  # not `others`: they may be back at the next look
             left_s = give_up_at - time.monotonic()
             blockers = [run for run in others if not run.claimed.isdisjoint(wanted)]
             text = _render_blockers(read_run_info(blockers)) or "another run has just released them"

@@ -136,7 +136,8 @@ def test_a_page_on_a_terminal_is_formatted_and_its_pager_gets_interrupts(termina
     less = required("less")
     shown = terminal("env", f"PAGER={less}", OMPBIND, "help", "tutorial", term="xterm")
     shown.read_until(b"\x1b[4;35mSet up")
-    narrow = terminal("sh", "-c", f"stty cols 60; PAGER=cat {OMPBIND} help workers", term="xterm")
+    show = 'stty cols 60; PAGER=cat "$0" help workers'
+    narrow = terminal("sh", "-c", show, OMPBIND, term="xterm")
     narrow.read_until(b"--processes-per-r  gunicorn")  # long options are broken, not cut
     shown.type("\x03")
 

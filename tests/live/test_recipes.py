@@ -224,7 +224,8 @@ open(f"done-{sys.argv[1]}-{os.environ['RANK']}", "x")
 def test_jobs_of_a_queue_never_share_a_cpu(tmp_path, tool, mpirun, ranks):
     """Four jobs at a time start on two CPUs."""
     required(tool)
-    write_program(tmp_path / "job", JOB, f"#!{sys.executable}")
+    (tmp_path / "job.py").write_text(JOB)
+    write_program(tmp_path / "job", f'exec {shlex.join([sys.executable, str(tmp_path / "job.py")])} "$@"')
     if mpirun:
         program, *options = mpirun.split()
         write_program(tmp_path / "mpirun", f'exec {shlex.join([required(program), *options])} "$@"')
@@ -252,7 +253,7 @@ def test_a_server_and_its_clients(tmp_path, command):
         text = FILES[name].replace('"5"', '"1"').replace("8000", str(port))
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o644)
-    write_program(tmp_path / "python", f'exec {sys.executable} "$@"')
+    write_program(tmp_path / "python", f'exec {shlex.quote(sys.executable)} "$@"')
     env = {**path_to(tmp_path), "HOME": str(tmp_path)}
     done = run_script(command.replace(" 8000 5 4", " 8000 1 4").replace("8000", str(port)), tmp_path, env)
     assert done.returncode == 0, done.stderr

@@ -116,6 +116,22 @@ def test_what_no_other_run_causes_is_an_error_at_once(waiters):
     assert "wrong" not in waiters.waiting()
 
 
+def test_a_run_that_comes_and_goes_between_two_looks_does_not_count(claims, monkeypatch):
+    """The first look sees no other run, the plan sees one, and the second look again none."""
+    reads, short = [], []
+
+    def read():
+        reads.append(1)
+        if len(reads) == 2:  # for the plan
+            short.append(plan("short", asks("0-7")).claim)
+        return MACHINE
+
+    monkeypatch.setattr(time, "sleep", lambda _: short.pop().release() if short else None)
+    found = register_when_free(read, asks("0-7"), make_own_run("next"), limit_s=5, prints=False)
+    assert str(found.plan.used) == "0-7"
+    found.claim.release()
+
+
 def test_ranks_of_a_job_get_their_cpus_together(waiters):
     """The first rank of a job that gets CPUs gets them for all ranks."""
     job = asks("0-1", ranks=2)
