@@ -150,16 +150,16 @@ def _show(text: str) -> None:
         write_stdout(shown)
         return
     with suppress(ImportError):  # the zipapp has only a part of rich
-        from rich.console import Console  # noqa: PLC0415 - door: rich
-        from rich.markdown import Markdown  # noqa: PLC0415 - door: rich
-        from rich.table import Table  # noqa: PLC0415 - door: rich
-        from rich.theme import Theme  # noqa: PLC0415 - door: rich
+        from rich import console, markdown, table, theme  # noqa: PLC0415 - door: rich
 
         if text.startswith("# ") and screen.is_unicode:
-            Table.add_column = partialmethod(Table.add_column, overflow="fold")  # type: ignore[assignment]
-            made, theme = StringIO(), Theme({"markdown.code": "bold"})  # by default on black
-            console = Console(file=made, width=screen.text_width, force_terminal=screen.styled, theme=theme)
-            console.print(Markdown(text, hyperlinks=False, code_theme="ansi_dark"))
+            folded = partialmethod(table.Table.add_column, overflow="fold")  # Markdown cuts long options
+            table.Table.add_column = folded  # type: ignore[assignment]
+            made, bold = StringIO(), theme.Theme({"markdown.code": "bold"})  # by default on black
+            terminal = console.Console(
+                file=made, width=screen.text_width, force_terminal=screen.styled, theme=bold
+            )
+            terminal.print(markdown.Markdown(text, hyperlinks=False, code_theme="ansi_dark"))
             shown = made.getvalue()
     os.environ.setdefault("LESS", "-FRX")  # text that fits on the screen stays there
     signal.signal(signal.SIGINT, signal.default_int_handler)  # for the pager, which may exit first
