@@ -88,4 +88,4 @@ def test_ranks_divide_the_cpus_of_their_job(plugin, step, expected):
     words = " ".join(messages.split())
     assert ("this job may use" in words) == ("0-7" in expected)
     assert "in another way" not in words
-    assert ("several ranks to the same CPUs" in words) == ("-O" in step)
+    assert ("their threads will compete" in words) == ("-O" in step)
