@@ -35,9 +35,6 @@ _OF_GROUPS = (GROUPS, CPUS, DEVICES, BINDING, RANKS)
 _SHOWN, _SHORT = 40, 2
 """Characters of values: the most that messages show, and as many as they have by chance."""
 
-LENIENT: dict[str, Any] = {"resilient_parsing": True, "ignore_unknown_options": True}
-"""Settings of click that read what can be read of a command line."""
-
 Complete = Callable[[str], Sequence[str]]
 """Returns words that may complete a text; the words that do not begin with the text are dropped."""
 
@@ -425,6 +422,11 @@ class VerbContext(click.Context):
         self.run, self.table = kwargs.pop("run", None), kwargs.pop("table", None)
         super().__init__(command, *args, **kwargs)
         self.sources = Sources(command.params)
+
+    def read_leniently(self, **settings: Any) -> click.Context:
+        """Read what can be read of the command line without errors, with these `settings` of click."""
+        settings |= {"resilient_parsing": True, "ignore_unknown_options": True}
+        return self.command.make_context(self.info_name, [*self.typed], parent=self.parent, **settings)
 
     def find_option(self, word: str) -> click.Option | None:
         """Return the option of the verb that a word spells, alone or with its value; None for other words."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from ompbind.cli import END
 from ompbind.cli.console import print_message
-from ompbind.cli.option import LENIENT, VerbContext
+from ompbind.cli.option import VerbContext
 from ompbind.cli.settings import Settings
 from ompbind.cli.suggestions import suggest_word
 from ompbind.commands.environment import RunSpec, find_changed
@@ -141,8 +141,7 @@ _MASK = re.compile(r"(?<!python )(?:-m|--mask) (?!MASK|names)('[^']*'|[^\s;?]*[^
 def check_hint(error: Exception, ctx: VerbContext) -> None:
     """Keep only masks that work in the hint of an error about a command line, with its -n and --topology."""
     if isinstance(error, MaskError) or (isinstance(error, OptionError) and _MASK.search(error.hint)):
-        settings = {**LENIENT, "allow_interspersed_args": True}
-        again = ctx.command.make_context(ctx.info_name, [*ctx.typed], parent=ctx.parent, **settings)
+        again = ctx.read_leniently(allow_interspersed_args=True)
         with suppress(OmpbindError):
             machine = limit_to_listed(read_machine(again.params.get("topology") or LIVE))
             if isinstance(error, MaskError):

@@ -13,7 +13,7 @@ import click
 from ompbind.cli import END, PLANNING, PREFIX, SEPARATOR
 from ompbind.cli.checks import Check, check_options
 from ompbind.cli.console import HELP_SHOWN, make_help_option, print_message
-from ompbind.cli.option import LENIENT, Complete, Option, VerbContext, make_completion
+from ompbind.cli.option import Complete, Option, VerbContext, make_completion
 from ompbind.cli.options import find_options, find_unknown_variables
 from ompbind.errors import OmpbindError, OptionError
 
@@ -134,7 +134,7 @@ class Verb(click.Command):
 
             check_hint(error, ctx)
             if self.refuse and not ctx.run:
-                self.refuse(self.make_context(ctx.info_name, [*ctx.typed], parent=ctx.parent, **LENIENT))
+                self.refuse(ctx.read_leniently())
             raise
 
     def _check(self, ctx: VerbContext) -> list[str]:
