@@ -23,10 +23,12 @@ def plan_on_free_cores(
     """Return the plan beside other live runs, with a note that says why if it is a second plan."""
     plan = make_plan(machine, change_requests(request, sharing=Sharing.WARN), runs)
     shared = find_shared_cpus(machine, runs, plan.used | plan.reserved)
-    for start in (*_find_start(plan), *([0] if shared else [])):
+    starts = (*_find_start(plan), *([0] if shared else []))
+    sizes, costs = _measure(plan) if starts else ([], [])
+    for start in starts:
         with suppress(OmpbindError):
             moved = make_plan(machine, change_requests(request, sharing=Sharing.AVOID, start=start), runs)
-            (sizes, costs), (new_sizes, new_costs) = _measure(plan), _measure(moved)
+            new_sizes, new_costs = _measure(moved)
             if sizes != new_sizes or not all(map(le, new_costs, costs)):
                 continue
             text = (
