@@ -152,7 +152,10 @@ def check_end(scene: Scene, plan: Plan, code: int, text: str | None) -> None:
     # the supervisor may be killed after its last line
     assert len(found) <= has_verify * (1 + plan.is_killed), f"{len(found)} last lines"
     assert {*found} <= states - ({"ok"} if is_quiet else set()), f"last line {found} instead of {states}"
-    if "--report" in plan.options and is_whole:
+    has_command = not any(group.load.script.startswith("/") for group in plan.groups)
+    if "--report" in plan.options and is_whole and not has_command:
+        assert not (scene.directory / "run.json").exists(), "a report although a command was not found"
+    elif "--report" in plan.options and is_whole:
         assert (scene.directory / "run.json").exists(), "no report"
         report = json.loads((scene.directory / "run.json").read_text())
         assert report["exit_code"] == (128 - code if code < 0 else code), f"{report['exit_code']} in report"
