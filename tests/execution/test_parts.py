@@ -11,7 +11,6 @@ from ompbind.commands.rank_command import RankCommand
 from ompbind.cpuset import CpuSet
 from ompbind.errors import CommandNotFoundError, LaunchError
 from ompbind.execution import spawn
-from ompbind.execution.memory_policy import find_calls, make_nodemask, parse_nodemask
 from ompbind.execution.spawn import (
     exec_error,
     find_executable,
@@ -20,6 +19,7 @@ from ompbind.execution.spawn import (
     wait_for_exec,
     working_directory,
 )
+from ompbind.execution.syscalls import find_numbers, make_mask, parse_mask
 
 
 @pytest.mark.parametrize(("path", "number", "code", "message"), [
@@ -104,7 +104,8 @@ def test_the_directory_is_restored_even_if_it_was_removed(tmp_path, monkeypatch)
     (("ppc64le", 8), (260, 261)), (("s390x", 8), (269, 270)), (("m68k", 4), None),
 ])  # fmt: skip
 def test_numbers_of_system_calls(program, numbers):
-    assert find_calls(*program) == numbers
+    found = find_numbers(*program)
+    assert found == numbers if numbers is None else found[:2] == numbers
 
 
 @pytest.mark.parametrize(("nodes", "word_bytes", "byteorder", "expected"), [
@@ -112,11 +113,11 @@ def test_numbers_of_system_calls(program, numbers):
     ((0, 9, 33), 4, "big", {3: 1, 2: 2, 7: 2}), ((1023,), 8, "big", {120: 128}),
 ])  # fmt: skip
 def test_masks_are_words_of_bits(nodes, word_bytes, byteorder, expected):
-    mask = make_nodemask(CpuSet(nodes), word_bytes, byteorder)
+    mask = make_mask(CpuSet(nodes), 128, word_bytes, byteorder)
     assert len(mask) == 128
     assert {position: byte for position, byte in enumerate(mask) if byte} == expected
 
 
 @given(st.frozensets(st.integers(0, 1023)), st.sampled_from((4, 8)), st.sampled_from(("little", "big")))
 def test_masks_are_read_as_they_are_written(nodes, size, order):
-    assert parse_nodemask(make_nodemask(CpuSet(nodes), size, order), size, order) == CpuSet(nodes)
+    assert parse_mask(make_mask(CpuSet(nodes), 128, size, order), size, order) == CpuSet(nodes)
