@@ -394,6 +394,7 @@ def start_ranks(
         grace=settings.grace_s,
         stdin_first=False,
         has_quota=settings.has_quota,
+        hold=plan.parts[0].request.hold if plan else None,
         expected=expect_ranks(plan, settings.run_id, start.commands) if plan and is_verified else None,
     )
     with SignalMask(signal.SIG_BLOCK, signal.valid_signals()) as signal_mask:

@@ -81,7 +81,7 @@ _IDENTITY_HINT = "--local-rank and --local-size identify a rank; with other mach
 
 _FOR_RUNNING_RANKS = (
     "stdin", "on_failure", "output", "log_dir", "force", "timestamps",
-    "pty", "timeout", "grace", "keep_descendants", "verify", "report", "wait",
+    "pty", "timeout", "grace", "keep_descendants", "verify", "report", "wait", "hold",
 )  # fmt: skip
 """Options that have no effect in a dry run, which starts no ranks."""
 
@@ -125,6 +125,10 @@ CHECKS = (
     Check(option="proc_bind", other="bind", when=lambda v: v["bind"] in (Bind.RANK, Bind.NONE),
           hint="use --bind core, thread or exact, which make several places"),
     Check(option="omp_runtime", other="mask", when=_is_unbound, warning=True),
+    Check(option="hold", other="mask", when=_is_unbound, warning=True),
+    Check(option="hold", other="task_prolog", when=lambda v: v["task_prolog"],
+          text="cannot be used with {other}",
+          hint="the task is another process: write 'ompbind exec --hold' before the command"),
     Check(option="omp_runtime", other="bind", when=lambda v: v["bind"] is Bind.NONE, warning=True),
     *(Check(option=name, other="devices", when=lambda v: not v["devices"],
             text="has no effect without --devices", hint="add --devices gpu")

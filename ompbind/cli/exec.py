@@ -81,7 +81,7 @@ def exec_rank(ctx: VerbContext) -> int:
         command = make_command(found.plan, identity, spec)
         if found.claim:
             found.claim.keep_across_exec()
-        exec_command(command)
+        exec_command(command, hold=settings.request.hold is not None)
     finally:
         if found.claim:
             found.claim.release()

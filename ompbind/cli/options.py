@@ -39,7 +39,7 @@ from ompbind.machine.devices import DeviceKind
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
-from ompbind.planning.request import DEFAULT_STRATEGY, DEVICE_KINDS, MemoryMode
+from ompbind.planning.request import DEFAULT_STRATEGY, DEVICE_KINDS, Hold, MemoryMode
 from ompbind.planning.strategies import STRATEGIES
 from ompbind.programs.libraries import PRELOADABLE
 from ompbind.registry.registry import DIRECTORY_VARIABLE
@@ -122,6 +122,13 @@ def _read_verify(text: str) -> str:
         return text
     forms = f"write --verify or --verify={STRICT}; before a command write --verify --"
     raise OptionError(f"{text!r} is not {STRICT}: {forms}")
+
+
+def _read_hold(text: str) -> Hold:
+    if text in ("", Hold.FIXED):
+        return Hold(text or Hold.ANSWERED)
+    forms = f"write --hold or --hold={Hold.FIXED}; before a command write --hold --"
+    raise OptionError(f"{text!r} is not {Hold.FIXED}: {forms}")
 
 
 def _read_on_failure(text: str) -> Any:
@@ -212,6 +219,9 @@ PLANNING_OPTIONS: tuple[Option, ...] = (
     _binding("--memory", read=readers.member(MemoryMode), words=tuple(MemoryMode), default="local",
         metavar="MODE", everyday=True, rare_in=("bench",),
         help="How to use the memory of the rank's NUMA nodes: {words}"),
+    _binding("--hold", verbs=STARTING, read=_read_hold, bare="", words=(Hold.FIXED,), metavar="[=fixed]",
+        whole_run=True, help="Hold programs that bind themselves on the CPUs of their rank; =fixed: no "
+            "thread can change its CPUs (always so in exec)"),
     _binding("--strict", flag=True, whole_run=True,
         help="Stop with an error if ranks cannot be bound as requested, or if the CPU quota has less than "
              "one CPU for each"),

@@ -213,12 +213,13 @@ class RunReporter(Reporter):
         was_throttled = outcome.throttling and outcome.throttling.throttled_periods
         width = read_message_width()
         contention = "" if self._quiet else run_summary.render_contention(outcome, self._plan, width)
+        held = "" if self._quiet else run_summary.render_held(outcome, width)
         if self._quiet or not (self._verbose or exit_code(outcome) or was_throttled):
-            return contention
+            return "\n".join(filter(None, (contention, held)))
         failures = run_summary.render_failures(outcome, stderr_shown=self._stderr_shown, width=width)
         throttling = run_summary.render_throttling(outcome, self._plan, width)
         usage = run_summary.render_usage_table(outcome, self._plan, width) if self._verbose else ""
-        return "\n".join(filter(None, (failures, throttling, contention, usage)))
+        return "\n".join(filter(None, (failures, throttling, contention, held, usage)))
 
 
 VERB = Verb(

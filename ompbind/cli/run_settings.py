@@ -112,6 +112,7 @@ def make_run_options(
         stdin_first=settings.stdin == "first",
         expected=expected,
         strict=settings.verify == STRICT,
+        hold=settings.request.hold,
         has_quota=plan.machine.quota is not None,
         is_in_slurm_job=any(name in os.environ for name in SLURM.run_id),
     )

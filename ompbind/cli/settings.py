@@ -21,7 +21,7 @@ from ompbind.machine.read.linux import LIVE
 from ompbind.machine.read.root import DirectoryRoot
 from ompbind.openmp.binding import DISTRIBUTING_WORDS
 from ompbind.openmp.variables import OVERRIDING_VARIABLES
-from ompbind.planning.request import JobCpus, Request, Requests, Sharing
+from ompbind.planning.request import Hold, JobCpus, Request, Requests, Sharing
 from ompbind.procfs.reader import read_environ
 from ompbind.programs.command import Workload, preload_entries, read_wrapped_workload
 from ompbind.programs.preload import find_missing_preloads, find_preloads
@@ -132,6 +132,7 @@ def _make_request(ctx: VerbContext) -> Request:
         Request,
         values,
         sharing=choose_sharing(values),
+        hold=Hold.FIXED if values.get("hold") and ctx.command.name == "exec" else values.get("hold"),
         bind_given=sources.is_given("bind") and sources.text("bind") != "",
         compat=None,  # the request gets what its variables say
         configuration=ctx.configuration,

@@ -83,6 +83,21 @@ class RankExit(Record):
         return self.status != 0 and not self.stopped
 
 
+class OutsideCalls(Record):
+    """The number of `calls` in which a program of a rank asked for CPUs outside of it."""
+
+    rank: int
+    program: str
+    calls: int
+
+
+class HeldCalls(Record):
+    """The calls of sched_setaffinity that a run with --hold has answered, and those for outside CPUs."""
+
+    calls: int = 0
+    outside: tuple[OutsideCalls, ...] = ()
+
+
 class Outcome(Record):
     """How a run finished: the exits of its ranks in the order in which they came, and why it was stopped.
 
@@ -90,7 +105,8 @@ class Outcome(Record):
     number of processes in its cgroup that the kernel killed because memory ran out. `throttling` is how the
     CPU quota throttled this cgroup during the run, None without a quota. `error` is the failure of ompbind
     itself that stopped the run. `write_errors` say which output could not be written; they do not stop the
-    run. `verified` is the result of --verify, None without it. `stop_requested` is true after a termination
+    run. `verified` is the result of --verify, None without it. `held` are the calls that --hold has answered,
+    None without it and for `fixed`. `stop_requested` is true after a termination
     signal or a timeout. If the exit of a group stopped the run (--until), `until` are its ranks, which
     decide the exit code.
     """
@@ -103,6 +119,7 @@ class Outcome(Record):
     error: OmpbindError | None = None
     write_errors: tuple[str, ...] = ()
     verified: VerificationResult | None = None
+    held: HeldCalls | None = None
     stop_requested: bool = False
     until: frozenset[int] | None = None
 

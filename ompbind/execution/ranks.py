@@ -13,19 +13,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ompbind.commands.rank_variables import OMPBIND_ATTEMPT
-from ompbind.cpuset import named
+from ompbind.cpuset import CpuSet, named
 from ompbind.errors import LaunchError
 from ompbind.execution.groups import Answer, Check, Groups
 from ompbind.execution.job_control import Terminal
 from ompbind.execution.loop import Loop
 from ompbind.execution.orphans import REAPED_AT_ONCE, OrphanTracker, Owner, signal_parent, signal_rank
-from ompbind.execution.outcome import KIB, RankExit, make_usage, render_exit, render_exit_status
+from ompbind.execution.outcome import KIB, HeldCalls, RankExit, make_usage, render_exit, render_exit_status
 from ompbind.execution.output.run_output import RunOutput
 from ompbind.execution.restarts import Restarts
 from ompbind.execution.run_options import Reporter, RunOptions
 from ompbind.execution.shutdown import Shutdown
 from ompbind.execution.signals import HOLD_S, TERMINATION_SIGNALS, TTY_SIGNALS, Foreground, signal_name
-from ompbind.execution.spawn import FileLimit, StartCommands, spawn
+from ompbind.execution.spawn import FileLimit, SetMask, StartCommands, spawn
 from ompbind.machine.read.linux_cgroup import read_throttling
 from ompbind.machine.read.root import DirectoryRoot
 from ompbind.procfs.parsers import parse_run_delay_s
@@ -77,7 +77,8 @@ class Run:
     group. `waiting` are ranks to be started, in this order. `exits` are the last exits of ranks that do not
     run, in the order in which they came. `signals` were received and not handled yet. `received_at` is when
     a signal came last, by its number and whether the foreground process got it; `held` are to be sent.
-    `cpus` is the affinity mask that ompbind was started with. `empty_input` is for ranks that do not get
+    `cpus` is the affinity mask that ompbind was started with, and `set_mask` sets that of a thread;
+    `count_held` returns the calls that --hold has answered. `empty_input` is for ranks that do not get
     standard input. `input_rank` is the rank that gets it, in its first attempt, None for no rank; `has_input`
     is whether that is more than /dev/null. `is_paused` is true between Ctrl-Z and the signal that continues
     the job. `peak_bytes` is the peak memory of this process at the last start of a rank. `oom_kills` and
@@ -105,7 +106,9 @@ class Run:
         self.is_paused = False
         self.is_single = len(ranks) == 1
         self.terminal = Terminal(foreground.group)
-        self.cpus = os.sched_getaffinity(0)
+        self.cpus = CpuSet(os.sched_getaffinity(0))
+        self.set_mask: SetMask = os.sched_setaffinity
+        self.count_held: Callable[[], HeldCalls] | None = None
         self.limit = FileLimit(len(ranks) * options.files_per_rank, required=options.files_per_rank > 1)
         shares_terminal = options.stdin_first and len(ranks) > 1 and os.isatty(0)
         self.empty_input = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -212,7 +215,7 @@ class Run:
             try:
                 with self.limit:
                     terminal = self.terminal if self._gets_terminal() else None
-                    pid = self.processes.spawn(command, path, self.foreground, files, terminal)
+                    pid = self.processes.spawn(command, path, self.foreground, files, terminal, self.set_mask)
             finally:
                 self.output.close_streams(out, err)
         except LaunchError as error:
@@ -444,4 +447,4 @@ class Run:
     def leave_rank_cpus(self) -> None:
         """Leave the CPUs of the last started rank: return to the CPUs that ompbind was started with."""
         with suppress(OSError):  # all of them went offline: this process stays on the CPUs of that rank
-            os.sched_setaffinity(0, self.cpus)
+            self.set_mask(0, self.cpus)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ompbind.execution.outcome import Outcome
 from ompbind.execution.restarts import RestartPolicy
+from ompbind.planning.request import Hold
 from ompbind.record import Record
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class RunOptions(Record):
     - `stdin_first`: the first rank gets standard input, as --stdin first; otherwise no rank does
     - `expected`: for --verify, the expected binding of each rank with its number of threads
     - `strict`: a binding that is not as expected stops the run
+    - `hold`: threads of ranks cannot leave their CPUs, as --hold; None to let them
     - `has_quota`: the cgroup has a CPU quota
     - `is_in_slurm_job`: Slurm may send a signal to all processes of the job, which then is not forwarded
     """
@@ -77,6 +79,7 @@ class RunOptions(Record):
     stdin_first: bool = True
     expected: Mapping[int, "tuple[ExpectedBinding, int]"] | None = None
     strict: bool = False
+    hold: Hold | None = None
     has_quota: bool = False
     is_in_slurm_job: bool = False
 

@@ -31,6 +31,7 @@ from ompbind.cpuset import CpuSet, named
 from ompbind.errors import REFUSED, REFUSED_HINT, CommandNotExecutableError, CommandNotFoundError, LaunchError
 from ompbind.execution.orphans import exit_with_parent, signal_process
 from ompbind.execution.signals import Foreground, block_signals
+from ompbind.planning.request import Hold
 from ompbind.procfs.reader import is_proc_of_pid_namespace
 from ompbind.programs.find_command import find_command, find_script_error
 
@@ -108,7 +109,11 @@ class FileLimit:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, self._hard))
 
 
-def set_affinity(cpus: CpuSet, tid: int = 0) -> None:
+SetMask: TypeAlias = Callable[[int, CpuSet], None]
+"""Sets the affinity mask of a thread, 0 for the caller, as os.sched_setaffinity."""
+
+
+def set_affinity(cpus: CpuSet, tid: int = 0, set_mask: SetMask = os.sched_setaffinity) -> None:
     """Set the affinity mask of a thread (0: the caller) to `cpus` and read it back; raises LaunchError.
 
     Reading back is needed: if only some CPUs are allowed, the kernel uses these and reports no error. A mask
@@ -118,7 +123,7 @@ def set_affinity(cpus: CpuSet, tid: int = 0) -> None:
     if CpuSet(os.sched_getaffinity(tid)) == cpus:
         return
     try:
-        os.sched_setaffinity(tid, cpus)
+        set_mask(tid, cpus)
     except ProcessLookupError:
         raise
     except OSError as error:
@@ -132,20 +137,23 @@ def set_affinity(cpus: CpuSet, tid: int = 0) -> None:
         raise LaunchError(message, hint=_RETRY_HINT)
 
 
-def enter_cpus(command: RankCommand) -> None:
+def enter_cpus(command: RankCommand, set_mask: SetMask = os.sched_setaffinity) -> None:
     """Set the affinity mask of this process to the CPUs of a rank, from its first CPU on; raises LaunchError.
 
     On isolated CPUs the kernel does not move the initial thread again: on another CPU of the rank, it would
     share this CPU with an OpenMP thread that is bound there.
     """
     if command.first is not None:
-        set_affinity(CpuSet((command.first,)))
+        set_affinity(CpuSet((command.first,)), 0, set_mask)
     if command.cpus is not None:
-        set_affinity(command.cpus)
+        set_affinity(command.cpus, 0, set_mask)
 
 
-def exec_command(command: RankCommand) -> NoReturn:
-    """Bind this process and replace it with the command of a rank; raises LaunchError."""
+def exec_command(command: RankCommand, *, hold: bool = False) -> NoReturn:
+    """Bind this process and replace it with the command of a rank; raises LaunchError.
+
+    With `hold`, no thread of it can change its CPUs.
+    """
     if command.directory:
         change_directory(command.directory)
     path = find_command(command.argv[0], command.env)
@@ -154,6 +162,10 @@ def exec_command(command: RankCommand) -> NoReturn:
         from ompbind.execution.memory_policy import set_policy  # noqa: PLC0415 - door: --memory
 
         set_policy(command.memory)
+    if hold:
+        from ompbind.execution.seccomp import install  # noqa: PLC0415 - door: --hold
+
+        install(Hold.FIXED)
     for number in IGNORED_BY_PYTHON:
         signal.signal(number, signal.SIG_DFL)
     try:
@@ -237,8 +249,9 @@ def find_executable(command: RankCommand) -> str:
 
 
 def spawn(
-    command: RankCommand, path: str, foreground: Foreground, files: Sequence[int], terminal: "Terminal | None"
-) -> int:
+    command: RankCommand, path: str, foreground: Foreground, files: Sequence[int],
+    terminal: "Terminal | None", set_mask: SetMask = os.sched_setaffinity,
+) -> int:  # fmt: skip
     """Spawn a rank in a process group of its own and return its pid; this process stays on the rank's CPUs.
 
     `files` become its standard files 0, 1, 2; for -1 it inherits the file of ompbind. With a `terminal` it is
@@ -259,7 +272,7 @@ def spawn(
         os.execve(path, command.argv, command.env)
 
     try:
-        enter_cpus(command)
+        enter_cpus(command, set_mask)
         policy: AbstractContextManager[None] = nullcontext()
         if command.memory is not None:
             from ompbind.execution.memory_policy import temporary_policy  # noqa: PLC0415 - door: --memory

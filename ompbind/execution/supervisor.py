@@ -42,6 +42,10 @@ def supervise(
     run = None
     try:
         run = Run(starts, options, foreground, reporter)
+        if options.hold:
+            from ompbind.execution.hold import hold  # noqa: PLC0415 - door: --hold
+
+            hold(run, options.hold)
         try:
             _start_all(run)
             run_loop(run)
@@ -220,6 +224,7 @@ def _finish(run: Run) -> Outcome:
         error=run.shutdown.error,
         write_errors=tuple(run.output.write_errors),
         verified=verified,
+        held=run.count_held() if run.count_held else None,
         stop_requested=run.shutdown.requested_at is not None,
         until=frozenset(run.groups.ranks[run.options.until]) if run.shutdown.until_reached else None,
     )

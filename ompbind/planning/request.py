@@ -50,6 +50,13 @@ class MemoryMode(StrEnum):
     WEIGHTED = "weighted"
 
 
+class Hold(StrEnum):
+    """How a run holds threads on the CPUs of their rank: it answers their requests, or nothing changes."""
+
+    ANSWERED = "answered"
+    FIXED = "fixed"
+
+
 class Sharing(StrEnum):
     """What to do about CPUs that other runs use: warn, share, avoid (always, or if no rank loses), refuse."""
 
@@ -155,7 +162,8 @@ class Request(Record):
     of all ranks together, `service_each` of each rank; with `service_optional`, a rank without enough CPUs
     has fewer. The `processes_per_rank` that the command starts divide the threads of the rank. `nodes` is a
     mask of NUMA nodes: if `mask` names no CPUs, ranks get the CPUs of these nodes, in this order. Without
-    `bind_given`, isolated CPUs of ranks change Bind.RANK into Bind.THREAD.
+    `bind_given`, isolated CPUs of ranks change Bind.RANK into Bind.THREAD. With `hold`, a run does not let
+    threads leave the CPUs of their rank.
 
     `workload` is what is known about the command, `omp_runtime` the runtime that the user specified,
     `user_variables` are OpenMP variables (name, value) that ranks get instead of the plan's, `memory_bytes`
@@ -191,6 +199,7 @@ class Request(Record):
     bind: Bind = Bind.RANK
     bind_given: bool = False
     proc_bind: ProcBind = ProcBind.CLOSE
+    hold: Hold | None = None
     memory: MemoryMode = MemoryMode.LOCAL
     core_kind: CoreKindName | Literal["all"] = "all"
     sharing: Sharing = Sharing.WARN

@@ -12,7 +12,7 @@ from ompbind.openmp.binding import Bind, Binding, BindingSyntax, ProcBind
 from ompbind.openmp.runtimes import KMP_READERS, OmpRuntime, find_aborting_pair, find_intercepting_pair
 from ompbind.openmp.variables import find_override
 from ompbind.planning.plan import Note, Placement, Plan, find_unbalanced
-from ompbind.planning.request import Request
+from ompbind.planning.request import Hold, Request
 from ompbind.programs.command import Workload
 from ompbind.programs.libraries import LIBRARY_KINDS, DetectedLibrary, DetectionMethod, Library, LibraryRole
 
@@ -66,13 +66,19 @@ def choose_binding(request: Request) -> Binding:
 def choose_bind(machine: Machine, request: Request, placements: Sequence[Placement]) -> Bind:
     """Return the binding mode: Bind.THREAD where the kernel does not move threads, if the user named none.
 
+    Raises PlanError if threads are to be bound although they are held as `fixed`.
+
     Forked children would crash in some runtimes, and several processes of a rank would bind their threads to
     the same places: they keep Bind.RANK.
     """
     is_open = request.bind is Bind.RANK and not request.bind_given
     is_open = is_open and request.threads != 1 and request.processes_per_rank == 1
     needs_places = is_open and find_unbalanced(machine, placements) and not find_fork_unsafe(request)
-    return Bind.THREAD if needs_places else request.bind
+    mode = Bind.THREAD if needs_places else request.bind
+    if request.hold is Hold.FIXED and mode not in (Bind.RANK, Bind.NONE):
+        text = f"--hold=fixed prevents --bind {mode}: no thread can change its CPUs"
+        raise PlanError(text, hint="use 'ompbind run --hold', or --bind rank")
+    return mode
 
 
 def _explain_detection(detected: DetectedLibrary) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from ompbind.commands.environment import RunSpec, make_all_variables
 from ompbind.commands.rank_command import make_commands
 from ompbind.commands.rank_variables import Variables
-from ompbind.execution.outcome import Outcome, RankExit, exit_code, find_error
+from ompbind.execution.outcome import HeldCalls, Outcome, RankExit, exit_code, find_error
 from ompbind.execution.signals import signal_name
 from ompbind.masks.mask import mask_text
 from ompbind.planning.metrics import measure_plan
@@ -162,6 +162,7 @@ def render_run(plan: Plan | None, spec: RunSpec, outcome: Outcome, started: floa
         )
         ranks.append({**_exit_record(rank_exit, outcome), "command": own, "directory": directory, **group})
     throttling, error = outcome.throttling, find_error(outcome)
+    hold = plan.parts[0].request.hold if plan else None
     commands: dict[str, object] = {"command": list(spec.argv)}
     if plan and plan.groups:
         commands = {"command": None, "commands": {own.name: list(own.argv) for own in spec.groups}}
@@ -181,6 +182,7 @@ def render_run(plan: Plan | None, spec: RunSpec, outcome: Outcome, started: floa
             "throttled_periods": throttling.throttled_periods,
             "throttled_s": throttling.throttled_s,
         },
+        "held": {"mode": str(hold), **(outcome.held or HeldCalls()).as_dict()} if hold else None,
         "error": error.message if error else None,
         "troubles": list(outcome.write_errors),
         "verified": verified_record(outcome.verified),

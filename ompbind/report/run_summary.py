@@ -7,7 +7,7 @@ that: the last lines that failed ranks wrote, and hints.
 from collections.abc import Iterator, Sequence
 from signal import Signals
 
-from ompbind.cpuset import count, named, union
+from ompbind.cpuset import count, join_words, named, union
 from ompbind.execution.outcome import Outcome, RankExit, exit_code, render_exit, render_exit_status
 from ompbind.execution.signals import signal_name
 from ompbind.planning.plan import Plan, name_ranks
@@ -162,6 +162,19 @@ def render_contention(outcome: Outcome, plan: Plan, width: int = WIDTH) -> str:
     text = f"threads of {name_ranks(found)} competed for {named('CPU', union(p.cpuset for p in found))}"
     text += ": -c gives each rank more cores, or let the program start fewer threads"
     return render_paragraph("ompbind", text, width)
+
+
+def render_held(outcome: Outcome, width: int = WIDTH) -> str:
+    """Render which programs have asked for CPUs outside of their rank in a run with --hold; "" if none."""
+    found = outcome.held.outside if outcome.held else ()
+    ranks: dict[str, list[int]] = {}
+    for each in found:
+        ranks.setdefault(each.program, []).append(each.rank)
+    if not found:
+        return ""
+    who = join_words([f"{program} of {named('rank', numbers)}" for program, numbers in ranks.items()])
+    calls = sum(each.calls for each in found)
+    return render_paragraph("ompbind", f"--hold: {count(calls, 'call')} for other CPUs, by {who}", width)
 
 
 def render_usage_table(outcome: Outcome, plan: Plan, width: int = WIDTH) -> str:
