@@ -36,9 +36,8 @@ def test_exec_errors_say_what_is_wrong(path, number, code, message):
 def test_an_affinity_mask_that_the_kernel_reduces_is_an_error(monkeypatch):
     masks = iter([{0, 1, 2, 3}, {1}])
     monkeypatch.setattr(spawn.os, "sched_getaffinity", lambda tid: next(masks))
-    monkeypatch.setattr(spawn.os, "sched_setaffinity", lambda tid, cpus: None)
     with pytest.raises(LaunchError, match="requested CPUs 1-2, the kernel allows only 1"):
-        set_affinity(CpuSet((1, 2)))
+        set_affinity(CpuSet((1, 2)), 0, lambda tid, cpus: None)
 
 
 def test_a_rank_that_is_stopped_before_it_runs_its_command_is_continued():
