@@ -125,7 +125,7 @@ CHECKS = (
     Check(option="proc_bind", other="bind", when=lambda v: v["bind"] in (Bind.RANK, Bind.NONE),
           hint="use --bind core, thread or exact, which make several places"),
     Check(option="omp_runtime", other="mask", when=_is_unbound, warning=True),
-    Check(option="hold", other="mask", when=_is_unbound, warning=True),
+    Check(option="hold", other="mask", when=_is_unbound),
     Check(option="hold", other="task_prolog", when=lambda v: v["task_prolog"],
           text="cannot be used with {other}",
           hint="the task is another process: write 'ompbind exec --hold' before the command"),
