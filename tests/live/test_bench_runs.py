@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -11,15 +9,29 @@ from resource import RUSAGE_SELF, getrusage
 
 import pytest
 
-from ompbind.bench.records import Status, Verification
-from ompbind.bench.run_candidate import run_candidate, start_ranks
+from ompbind.bench.plan_candidates import make_starts
+from ompbind.bench.records import Metric, Status, Verification
+from ompbind.bench.run_candidate import MeasuringSettings, run_candidate, start_ranks
+from ompbind.bench.verb import make_bench_settings
+from ompbind.cli.main import load_verb
+from ompbind.machine.read import read_machine
+from ompbind.planning.planner import make_plan
 from ompbind.registry.registry import read_live_runs
 from tests.live.conftest import RUNTIME_DIR, two_cpus, wait_until
-from tests.live.interrupt_runs import make_settings, make_start
 from tests.live.scenes import PYTHON
-from tests.long import rounds
 
-ROOT = str(Path(__file__).parents[2])
+
+def make_settings(**changes):
+    """Settings of runs of the session with this process's pid in its name."""
+    return MeasuringSettings(run_id=f"bench-{os.getpid()}", metrics=(Metric(),), **changes)
+
+
+def make_start(*argv, ranks=1, bound=True):
+    """A candidate that runs a command: ompbind's default plan, or without ompbind."""
+    words = ["-n", str(ranks), "--run-id", make_settings().run_id, "--", *argv]
+    settings = make_bench_settings(load_verb("bench").make_context("bench", words))
+    starts, _ = make_starts(settings, read_machine(), make_plan)
+    return starts[bound]
 
 
 def test_a_supervisor_that_is_killed_leaves_no_rank(tmp_path, capfd):
@@ -35,12 +47,13 @@ def test_a_supervisor_that_is_killed_leaves_no_rank(tmp_path, capfd):
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Return a function that runs a candidate, and checks that the run leaves no file."""
+    """Return a function that runs a candidate, and checks that the run leaves no file and no descriptor."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     def measure(start, round_number=1, **settings):
+        before = len(os.listdir("/proc/self/fd"))
         found = run_candidate(start, make_settings(**settings), 0, round_number)
-        assert not list(tmp_path.glob("ompbind-bench-*"))
+        assert (os.listdir(tmp_path), len(os.listdir("/proc/self/fd"))) == ([], before)
         return found
 
     return measure
@@ -97,11 +110,3 @@ def test_other_live_runs_are_counted(ompbind, start):
     found = run_candidate(make_start("true"), make_settings(), 0, 1)
     assert found.conditions.other_runs == 1
     assert found.max_rss_bytes is None, "it is not above that of the process that started the rank"
-
-
-def test_an_interrupt_at_any_moment_leaves_nothing(tmp_path, scene):
-    command = [sys.executable, "-m", "tests.live.interrupt_runs", str(tmp_path), str(rounds(100))]
-    env = scene.environment(PYTHONPATH=ROOT)
-    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
-    assert done.stdout == ""
-    scene.check_nothing_left("interrupted runs")

@@ -60,17 +60,17 @@ def test_several_runs_are_stopped_together(ompbind, live, tmp_path):
     assert [process.wait(5) for process in processes] == [7, 7]
 
 
-def test_a_session_of_bench_is_stopped_at_any_moment(ompbind, start, claims):
-    chosen = random.Random(1)
+def test_a_session_of_bench_is_stopped_at_any_moment(ompbind, start, claims, tmp_path):
+    chosen, words = random.Random(1), ("--max-rounds", "1000", "--run-id", "tuning", "--", "sleep", "0.1")
     for _ in range(rounds(10)):
-        process = start("bench", "-q", "--max-rounds", "1000", "--run-id", "tuning", "--", "sleep", "0.1")
+        process = start("bench", "-q", *words, env={"TMPDIR": str(tmp_path)})
         wait_until(lambda: read_live_runs(str(claims)), "the session is registered")
         time.sleep(chosen.random() / 2)
         done = ompbind("stop", "tuning")
         output, _ = process.communicate(timeout=20)
         assert (done.returncode, process.returncode, "interrupted" in output) == (0, 143, True), done.stderr
         assert done.stdout.startswith("run tuning exited with code 143, ")
-        assert os.listdir(claims) == []
+        assert (os.listdir(claims), os.listdir(tmp_path)) == ([], [])
 
 
 def test_what_cannot_be_stopped_is_an_error(ompbind, start, live):
