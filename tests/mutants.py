@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from itertools import accumulate, count, pairwise
+from itertools import count
 from math import log, sqrt
 from pathlib import Path
 from random import Random
@@ -43,62 +43,45 @@ USER = ["--map-current-user", "--keep-caps"] if os.geteuid() else []
 CONFINED = ["unshare", *USER, "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", LIMITED, "sh"]
 PYTEST = ["-m", "pytest", "-x", "-v", "--tb=no", "--color=no", "-p", "no:cacheprovider", "-m", "not alone"]
 
-PAIRS = [pair.split(b",") for pair in (b"<,<=", b">,>=", b"==,!=", b"in,not in", b"is,is not", b"and,or")]
-OTHER = {first: second for pair in PAIRS for first, second in (pair, pair[::-1])}
-OPERATOR = re.compile(rb"[<>=!]=|[<>]|\b(?:not\s+in|is\s+not|in|is|and|or)\b")
+PAIRS = ((ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.In, ast.NotIn), (ast.Is, ast.IsNot))
+OTHER = dict([*PAIRS, *(pair[::-1] for pair in PAIRS)])
 SYMMETRIC = ("max", "min", "isinstance")
 """Functions that give the same for swapped arguments, or always an error."""
-BLOCKS = ast.If | ast.For | ast.While | ast.With | ast.Try
-JUMPS = ast.Raise | ast.Return | ast.Continue | ast.Break
+DROPPED = ast.If | ast.For | ast.While | ast.With | ast.Try | ast.Raise | ast.Return | ast.Continue
+DROPPED |= ast.Break | ast.AugAssign | ast.Delete
 
 
-class Mutant(NamedTuple):
-    """A change of a file: the bytes from `start` to `end` become `new`."""
-
-    file: str
-    operator: str
-    start: int
-    end: int
-    new: bytes
-
-    def texts(self) -> tuple[bytes, bytes]:
-        old = read(self.file).text
-        return old, old[: self.start] + self.new + old[self.end :]
-
-    def is_valid(self) -> bool:
-        old, new = self.texts()
-        try:
-            return old != new and bool(ast.parse(new))
-        except SyntaxError:
-            return False
-
-    def line(self) -> int:
-        return read(self.file).text.count(b"\n", 0, self.start) + 1
-
-    def __str__(self) -> str:
-        old, new = (text.decode().splitlines() for text in self.texts())
-        first, second = next((a.strip(), b.strip()) for a, b in zip(old, new, strict=False) if a != b)
-        return f"{self.file}:{self.line()}: {self.operator}: {first}  ->  {second}"
+def edit(node: ast.AST, **fields: object) -> ast.AST:
+    return type(node)(**{**dict(ast.iter_fields(node)), **fields})
 
 
-class Source:
-    """A file with its syntax tree."""
-
-    def __init__(self, file: str) -> None:
-        self.text = (ROOT / file).read_bytes()
-        self.tree = ast.parse(self.text)
-        self.lines = [0, *accumulate(map(len, self.text.splitlines(keepends=True)))]
-
-    def span(self, node: ast.AST) -> tuple[int, int]:
-        start = self.lines[node.lineno - 1] + node.col_offset
-        return start, self.lines[node.end_lineno - 1] + node.end_col_offset
-
-    def of(self, node: ast.AST) -> bytes:
-        return self.text[slice(*self.span(node))]
+def is_dropped(node: ast.AST) -> bool:
+    """Return whether a statement becomes `pass`: none at the top level, and no assignment of a name."""
+    drops = isinstance(node, DROPPED) or (isinstance(node, ast.Expr) and type(node.value) is not ast.Constant)
+    drops |= isinstance(node, ast.Assign) and not isinstance(node.targets[0], ast.Name | ast.Tuple)
+    return drops and node.col_offset > 0
 
 
-read = cache(Source)
-Edits = Iterator[tuple[str, int, int, bytes]]
+def change(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """Yield what a node may become, each with the name of the change."""
+    match node:
+        case ast.Compare():
+            for at, operator in enumerate(node.ops):
+                others = [*node.ops[:at], OTHER[type(operator)](), *node.ops[at + 1 :]]
+                yield "comparison", edit(node, ops=others)
+        case ast.BoolOp():
+            yield "and/or", edit(node, op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
+        case ast.Constant() if type(node.value) is int:
+            yield from (("number", ast.Constant(node.value + step)) for step in (1, -1))
+        case ast.If() | ast.While() | ast.IfExp():
+            yield "condition", edit(node, test=ast.UnaryOp(ast.Not(), node.test))
+        case ast.comprehension(ifs=[first, *others]):
+            yield "condition", edit(node, ifs=[ast.UnaryOp(ast.Not(), first), *others])
+        case ast.Call(args=[first, second, *others]) if ast.dump(first) != ast.dump(second):
+            if ast.unparse(node.func) not in SYMMETRIC and not isinstance(first, ast.Starred):
+                yield "arguments", edit(node, args=[second, first, *others])
+    if is_dropped(node):
+        yield "statement", ast.Pass()
 
 
 def walk(node: ast.AST) -> Iterator[ast.AST]:
@@ -111,67 +94,40 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
             left += [child for child in ast.iter_child_nodes(node) if child not in annotations]
 
 
-def operators(source: Source, node: ast.AST) -> Edits:
-    """Change a comparison, or `and` and `or`."""
-    operands = node.values if isinstance(node, ast.BoolOp) else []
-    if isinstance(node, ast.Compare):
-        operands = [node.left, *node.comparators]
-    for first, second in pairwise(operands):
-        begin, end = source.span(first)[1], source.span(second)[0]
-        found = OPERATOR.search(source.text, begin, end)
-        if found and b"#" not in source.text[begin:end]:
-            name = "comparison" if isinstance(node, ast.Compare) else "and/or"
-            yield name, found.start(), found.end(), OTHER[b" ".join(found[0].split())]
+class Mutant(NamedTuple):
+    """A change of a file: the place of a node in `walk`, and of what it becomes in `change`."""
 
+    file: str
+    line: int
+    operator: str
+    node: int
+    number: int
 
-def values(source: Source, node: ast.AST) -> Edits:
-    """Add 1 to a number, subtract 1 from it, or negate a condition."""
-    match node:
-        case ast.Constant() if type(node.value) is int:
-            for value in (node.value + 1, node.value - 1):
-                yield "number", *source.span(node), b"%d" % value
-        case ast.UnaryOp(op=ast.Not()):
-            yield "condition", *source.span(node), source.of(node)[3:].lstrip()
-        case ast.If() | ast.While() | ast.IfExp() | ast.comprehension():
-            for test in node.ifs if isinstance(node, ast.comprehension) else [node.test]:
-                if not isinstance(test, ast.UnaryOp):
-                    yield "condition", *source.span(test), b"not (%b)" % source.of(test)
+    def texts(self) -> tuple[str, str, str]:
+        """Return the text of the file without and with the change, and what changes."""
+        tree = ast.parse((ROOT / self.file).read_bytes())
+        before, old = ast.unparse(tree), [*walk(tree)][self.node]
+        new = [*change(old)][self.number][1]
+        first, second = (ast.unparse(each).strip().partition("\n")[0] for each in (old, new))
 
+        class Change(ast.NodeTransformer):
+            def visit(self, node: ast.AST) -> ast.AST:
+                return new if node is old else super().visit(node)
 
-def arguments(source: Source, node: ast.AST) -> Edits:
-    if isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id in SYMMETRIC):
-        for first, second in pairwise(node.args):
-            between = source.text[source.span(first)[1] : source.span(second)[0]]
-            swapped = source.of(second) + between + source.of(first)
-            if not isinstance(first, ast.Starred) and not isinstance(second, ast.Starred):
-                yield "arguments", source.span(first)[0], source.span(second)[1], swapped
+        return before, ast.unparse(Change().visit(tree)), f"{first}  ->  {second}"
 
-
-def statements(source: Source, function: ast.AST) -> Edits:
-    """Drop a statement of a function; not the only assignment of a name, which is an error in each call."""
-    nodes = list(walk(function)) if isinstance(function, ast.FunctionDef) else []
-    names = (node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
-    stored = Counter(names)
-    for node in nodes:
-        match node:
-            case ast.Expr():
-                drops = not isinstance(node.value, ast.Constant)
-            case ast.Assign(targets=[target]):
-                drops = not isinstance(target, ast.Name | ast.Tuple) or stored[getattr(target, "id", "")] > 1
-            case _:
-                drops = isinstance(node, BLOCKS | JUMPS | ast.AugAssign | ast.Delete)
-        if drops and not source.of(node).startswith(b"raise AssertionError"):
-            yield "statement", *source.span(node), b"pass"
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.operator}: {self.texts()[2]}"
 
 
 @cache
 def find_mutants(file: str) -> list[Mutant]:
-    """Return all mutants of a file. Some may be no Python, or change nothing."""
-    found = set()
-    for node in walk(read(file).tree):
-        for find in (operators, values, arguments, statements):
-            found |= {Mutant(file, *edit) for edit in find(read(file), node)}
-    return sorted(found)
+    nodes = [*walk(ast.parse((ROOT / file).read_bytes()))]
+    return [
+        Mutant(file, getattr(node, "target", node).lineno, operator, at, number)
+        for at, node in enumerate(nodes)
+        for number, (operator, _) in enumerate(change(node))
+    ]
 
 
 def room_of(file: str) -> str:
@@ -188,8 +144,7 @@ def draw(seed: int, number: int) -> list[Mutant]:
         if found := find_mutants(*random.choices([*lines], [*lines.values()])):
             operator = random.choice(sorted({mutant.operator for mutant in found}))
             mutant = random.choice([mutant for mutant in found if mutant.operator == operator])
-            if mutant.is_valid():
-                drawn[mutant.file, mutant.start] = mutant
+            drawn[mutant.file, mutant.node] = mutant
     return sorted(drawn.values())
 
 
@@ -206,11 +161,11 @@ def read_tests() -> dict[str, set[str]]:
 
 def order_tests(mutant: Mutant) -> tuple[list[str], list[str]]:
     """Return the files with tests of the room, and all others: first what shares rare words with the code."""
-    tests, source, line = read_tests(), read(mutant.file), mutant.line()
-    changed = (source.of(node) for node in source.tree.body if node.lineno <= line <= node.end_lineno)
-    near = words_of(Path(mutant.file).stem + " " + next(changed, b"").decode())
+    tests, text = read_tests(), (ROOT / mutant.file).read_text()
+    nodes = (node for node in ast.parse(text).body if node.lineno <= mutant.line <= node.end_lineno)
+    near = words_of(Path(mutant.file).stem + "".join(map(ast.unparse, nodes)))
     spread = Counter(word for words in tests.values() for word in words)
-    words = words_of(mutant.file + source.text.decode()) & spread.keys()
+    words = words_of(mutant.file + text) & spread.keys()
     weight = {word: log(len(tests) / spread[word]) ** 2 * (3 if word in near else 1) for word in words}
 
     def score(test: str) -> float:
@@ -218,8 +173,8 @@ def order_tests(mutant: Mutant) -> tuple[list[str], list[str]]:
         return -shared * (2 if "/live/" in test else 1)  # these run more of the code
 
     ordered = sorted(tests, key=score)
-    is_own = {test: room_of(test) == room_of(mutant.file) for test in ordered}
-    return [test for test in ordered if is_own[test]], [test for test in ordered if not is_own[test]]
+    own = [test for test in ordered if room_of(test) == room_of(mutant.file)]
+    return own, [test for test in ordered if test not in own]
 
 
 class Copy:
@@ -261,14 +216,14 @@ class Copy:
         found = re.search(r"^(?:(tests/.*?) (?:FAILED|ERROR) |ERROR (\S+))", text, re.M)
         return found[1] or found[2] if found else f"exit code {done.returncode} of pytest: {text[-300:]}"
 
-    def write(self, path: Path, data: bytes) -> None:
+    def write(self, path: Path, text: str) -> None:
         """Write a module with a time of its own: Python knows cached code by size and second."""
-        path.write_bytes(data)
+        path.write_text(text)
         os.utime(path, (next(self.seconds),) * 2)
 
     def find_failure(self, mutant: Mutant, tests: list[str], limit_s: float) -> str:
         """Return the first test that fails with a mutant and passes without it. Raises TimeoutExpired."""
-        old, new = mutant.texts()
+        old, new, _ = mutant.texts()
         path = self.root / mutant.file
         until, begin = time.monotonic() + limit_s, 0
         while begin < len(tests):
@@ -299,16 +254,16 @@ class Copy:
             return ""
 
 
-def try_mutants(mutants: dict[int, Mutant], jobs: int) -> list[tuple[Mutant, str]]:
+def try_mutants(mutants: list[Mutant], jobs: int) -> list[tuple[Mutant, str]]:
     """Try mutants, several at once, print a line for each, and return what caught each."""
     copies: queue.Queue[Copy] = queue.Queue()
 
-    def try_mutant(number: int) -> tuple[Mutant, str]:
-        copy, begun, mutant = copies.get(), time.monotonic(), mutants[number]
+    def try_mutant(mutant: Mutant) -> tuple[Mutant, str]:
+        copy, begun = copies.get(), time.monotonic()
         test = copy.catch(mutant)
         copies.put(copy)
         result = f"caught by {test}" if test else "SURVIVED"
-        print(f"{number}: {mutant}: {result} ({time.monotonic() - begun:.0f} s)", flush=True)
+        print(f"{mutant}: {result} ({time.monotonic() - begun:.0f} s)", flush=True)
         return mutant, test
 
     with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(jobs) as pool:
@@ -340,20 +295,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seed", type=int, default=1, help="draw others")
     parser.add_argument("--number", type=int, default=200, help="draw so many")
-    only = "only these numbers, or all that a line can have"
-    parser.add_argument("--only", nargs="+", default=[], metavar="N|FILE:LINE", help=only)
+    parser.add_argument("--only", nargs="+", metavar="FILE:LINE", help="all that these lines can have")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="try so many at once")
     parser.add_argument("--list", action="store_true", help="print them, try none")
     options = parser.parse_args()
-    mutants = dict(enumerate(draw(options.seed, options.number), 1))
+    mutants = draw(options.seed, options.number)
     if options.only:
-        mutants = {number: mutants[number] for number in mutants if str(number) in options.only}
-        files = {only.partition(":")[0] for only in options.only if ":" in only}
-        found = [mutant for file in sorted(files) for mutant in find_mutants(file) if mutant.is_valid()]
-        in_lines = [mutant for mutant in found if f"{mutant.file}:{mutant.line()}" in options.only]
-        mutants.update(enumerate(in_lines, options.number + 1))
+        found = [mutant for each in options.only for mutant in find_mutants(each.partition(":")[0])]
+        mutants = [mutant for mutant in found if f"{mutant.file}:{mutant.line}" in options.only]
     if options.list:
-        print(*(f"{number}: {mutant}" for number, mutant in mutants.items()), sep="\n")
+        print(*mutants, sep="\n")
         return
     sys.exit(not report(try_mutants(mutants, options.jobs)))
 
