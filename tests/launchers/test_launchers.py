@@ -1,4 +1,4 @@
-"""Launchers: the rank in their variables, launchers inside launchers, and a launcher that is added."""
+"""Launchers: the rank in their variables, and launchers inside launchers."""
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,6 @@ from ompbind.launchers.launchers import LAUNCHERS, may_have_launcher
 from tests.launchers import environments
 from tests.machines import DictRoot
 from tests.tables import rows
-from tests.toys import run_with
 
 SETS = {
     **vars(environments),
@@ -224,24 +223,3 @@ def test_a_rank_is_bound_if_it_has_fewer_cpus_than_its_own_launcher(processes, d
     launcher_cpus = find.read_launcher_cpus(root, find.find_starter(found, daemons.split()))
     sharers = find_binding(identity, allowed, (), launcher_cpus).sharers
     assert (sharers == (0,)) == bool(bound)
-
-
-TOY = """
-from ompbind.launchers import launchers
-from ompbind.launchers.launchers import Launcher
-TOY = Launcher(
-    name="Toy", rank="TOY_TASK", size="TOY_TASKS", local_rank="TOY_SLOT",
-    local_size=lambda env: len(env["TOY_HOST"].split(":")), run_id=("TOY_JOB",), daemons=("toyd",),
-    example=("Four ranks of Toy", "toyrun -n 4 ompbind exec -- ./app"),
-)
-launchers.LAUNCHERS = (TOY, *launchers.LAUNCHERS)
-"""
-
-
-def test_a_launcher_is_one_row():
-    text = run_with(TOY, "exec", "--help")
-    assert "Toy, torchrun, Open MPI" in text
-    assert "toyrun -n 4 ompbind exec -- ./app" in text
-    variables = environments.make_env("TASK=5 TASKS=6 SLOT=0 HOST=5 JOB=x", "TOY_")
-    show = ("exec", "--", "sh", "-c", "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $OMPBIND_RUN_ID")
-    assert run_with(TOY, *show, **variables) == "5 6 0 1 toy-x"

@@ -18,7 +18,6 @@ from ompbind.planning.strategies import STRATEGIES, balanced
 from tests.machines import Shape, make_kinds, make_machine, with_domains
 from tests.planning.test_faults_of_others import renumbered
 from tests.planning.test_promises import codes_of
-from tests.toys import run_with
 
 compact, spread = STRATEGIES["compact"].divide, STRATEGIES["spread"].divide
 
@@ -284,20 +283,3 @@ def test_no_cpu_has_two_ranks_while_another_is_free(strategy, shape, smt, data):
         assert sum(users) == len(sets), "no rank has CPUs of two cores"
         idle = union(core for core, ranks in zip(machine.table.cores, users, strict=True) if not ranks)
         assert STRATEGIES[strategy].level or idle.isdisjoint(machine.allowed)
-
-
-TOY = """
-from ompbind.planning.strategies import STRATEGIES, Strategy
-STRATEGIES["backwards"] = Strategy(
-    divide=lambda cores, ranks, _: [(cores.rows[-1 - rank],) for rank in range(ranks)],
-    auto_ranks=lambda cores, _: len(cores.rows) // 2,
-)
-"""
-
-
-def test_a_strategy_is_one_function_and_one_row():
-    assert ", backwards" in run_with(TOY, "plan", "--help")
-    machine = "synthetic:pack:1 core:4 pu:1"
-    output = run_with(TOY, "plan", "-n", "auto", "-s", "backwards", "--topology", machine)
-    assert "2 ranks, backwards" in output
-    assert " 0 1 1 0 3 1 place: whole rank 1 1 1 0 2 1 place: whole rank " in output

@@ -17,7 +17,6 @@ from ompbind.machine.read.synthetic import parse_synthetic
 from ompbind.report.topology import device_record
 from tests.machines import sets
 from tests.tables import rows
-from tests.toys import run_with
 
 
 def nodes_of(machine):
@@ -430,21 +429,3 @@ def test_invalid_descriptions_are_errors(text, match):
     with pytest.raises(MachineError, match=match) as caught:
         read_machine(f"synthetic:{text}")
     assert "synthetic:pack:2" in caught.value.hint or "at most" in caught.value.hint
-
-
-TOY = """
-from ompbind.machine.read import sources
-from ompbind.machine.read.sources import FileFormat
-TOY = FileFormat(
-    label="a count", description="a file with COUNT and a number", has=lambda data: data.startswith(b"COUNT"),
-    read=lambda data, path, _: sources.parse_synthetic(f"core:{int(data[5:])} pu:1", path),
-)
-sources.FILE_FORMATS = (TOY, *sources.FILE_FORMATS)
-"""
-
-
-def test_a_format_of_files_is_one_row(tmp_path):
-    assert "a count, a recording, lstopo XML" in run_with(TOY, "plan", "--help-all")
-    assert "a file with COUNT and a number" in run_with(TOY, "plan", "--topology", "/nope")
-    (tmp_path / "machine").write_text("COUNT 6\n")
-    assert "6 cores" in run_with(TOY, "plan", "--topology", str(tmp_path / "machine"))
