@@ -74,11 +74,15 @@ def read_processes() -> dict[int, Stat]:
 
 
 def read_cpu_times() -> dict[int | None, CpuTimes]:
-    """Read the times of each online CPU, and with the key None of all together; {} without /proc/stat."""
+    """Read the times of each online CPU, and with the key None of all together; {} without /proc/stat.
+
+    Some containers number CPUs anew there (lxcfs): a file without the allowed CPUs counts as none.
+    """
     try:
-        return parse_cpu_times(read_file("/proc/stat").decode("ascii", "replace"))
+        times = parse_cpu_times(read_file("/proc/stat").decode("ascii", "replace"))
     except OSError:
         return {}
+    return times if times.keys() >= os.sched_getaffinity(0) else {}
 
 
 def read_stat(pid: int | str) -> Stat | None:

@@ -71,6 +71,8 @@ no /proc                            | unshare --mount sh -c 'umount -l /proc; ex
 an empty /proc                      | unshare --mount sh -c 'mount -t tmpfs none /proc; exec "$@"' sh
 no /sys                             | unshare --mount sh -c 'mount -t tmpfs none /sys; exec "$@"' sh
 read-only root        | unshare --mount sh -c 'mount --bind / / && mount -o remount,bind,ro /; exec "$@"' sh
+list of lxcfs         | unshare --mount env -C /sys/devices/system/cpu \
+    sh -c 'mount --bind cpu0/topology/core_id online; exec taskset -c 1 "$@"' sh
 read-only /dev/shm    | unshare --mount sh -c 'mount -t tmpfs -o ro none /dev/shm; exec "$@"' sh
 """
 

@@ -4,7 +4,7 @@ import os
 import sys
 from contextlib import suppress
 
-from ompbind.cpuset import EMPTY, CpuSet
+from ompbind.cpuset import EMPTY, CpuSet, parse_set
 from ompbind.errors import REFUSED_HINT, MachineError
 from ompbind.machine.model import Level, Machine, Node, Partition, check_size, drop_repeated
 from ompbind.machine.read import linux_topology
@@ -46,7 +46,7 @@ def add_devices(machine: Machine, root: Root, device_files: str | None = None) -
 def read_root(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
     """Read the machine below a root; `affinity` is None for a recording. Raises MachineError."""
     try:
-        online, offline, cpu_remarks = linux_topology.read_online(root)
+        online, offline, cpu_remarks = linux_topology.read_online(root, affinity or EMPTY)
     except MachineError:
         if affinity is None:
             raise
@@ -99,11 +99,17 @@ def add_isolated(affinity: CpuSet, usable: CpuSet, isolated: CpuSet) -> CpuSet:
 
 
 def read_recorded(root: Root, *, devices: bool = False) -> Machine:
-    """Read a recording; its cgroup files decide which CPUs are allowed. Raises MachineError."""
+    """Read a recording; its cgroup files decide which CPUs are allowed. Raises MachineError.
+
+    The mask of the process that made it counts only where a container has replaced the list of online CPUs.
+    """
     files = ("arch", "proc/hwloc-nofile-info")
     lines = (line for path in files for line in keyed_lines(root.read(path)))
     arch = next((value for key, value in lines if key in ("Architecture", "arch") and value), "unknown")
-    machine = read_root(root, None, arch)
+    mask = parse_set(status_value(root.read("proc/self/status") or "", "Cpus_allowed_list"), CpuSet.from_list)
+    online = read_list(root, f"{linux_topology.CPU}/online")
+    is_replaced = mask and online and mask.isdisjoint(online)  # else unused: it may have offline CPUs
+    machine = read_root(root, mask if is_replaced else None, arch)
     return add_devices(machine, root) if devices else machine
 
 

@@ -69,10 +69,11 @@ _CACHE_LEVELS = {"1": Level.CORE, "2": Level.L2, "3": Level.L3}
 """The domain that shares a data cache of each level; L1 is used only if sibling sets of cores are missing."""
 
 
-def read_online(root: Root) -> tuple[CpuSet, CpuSet, list[str]]:
+def read_online(root: Root, used: CpuSet) -> tuple[CpuSet, CpuSet, list[str]]:
     """Return the online CPUs, the offline CPUs, and remarks. Raises MachineError if no file has them.
 
-    Without `cpu/online` and `cpu/present`, the cpuN directories and `proc/cpuinfo` have them.
+    `used` are CPUs that the kernel is known to use. Where `cpu/online` lacks some, a container has replaced
+    it, as lxcfs does. Without `cpu/online` and `cpu/present`, the cpuN directories and `proc/cpuinfo` count.
     """
     directories, online = numbered(root.names(CPU), "cpu"), read_list(root, f"{CPU}/online") or EMPTY
     remarks = []
@@ -88,8 +89,12 @@ def read_online(root: Root) -> tuple[CpuSet, CpuSet, list[str]]:
             f"{root.name} names no CPU in {CPU}/online, as cpuN directories, or in proc/cpuinfo",
             hint="record sys/devices/system/cpu and proc/",
         )
-    present = read_list(root, f"{CPU}/present") or EMPTY
-    return online, (present | directories) - online, remarks
+    present = (read_list(root, f"{CPU}/present") or EMPTY) | directories
+    if lacking := used - online:
+        wrong = f"{CPU}/online ({online}) lacks {named('CPU', lacking)}"
+        remarks.append(f"{wrong}, which the kernel uses: a container has replaced that file, as lxcfs does")
+        online = present - (read_list(root, f"{CPU}/offline") or EMPTY) | used
+    return online, present - online, remarks
 
 
 def read_domains(root: Root, online: CpuSet) -> tuple[dict[Level, Partition], list[str]]:

@@ -48,6 +48,27 @@ def test_offline_and_absent_cpus_are_in_no_domain():
     assert (str(read(files | cpuinfo).online), str(read(cpuinfo).online)) == ("0-1,3-5", "0-5")
 
 
+@pytest.mark.parametrize(("online", "offline", "affinity", "found", "allowed", "named"), [
+    ("0", "", "1", "0-7", "1", "CPU 1"), ("0", "", "0-1", "0-7", "0-1", "CPU 1"),
+    ("0-1", "6-7", "3,5", "0-5", "3,5", "CPUs 3,5"), ("0-3", "4-7", "1-2", "0-3", "1-2", ""),
+])  # fmt: skip
+def test_the_kernel_counts_more_than_a_file_that_a_container_replaces(
+    online, offline, affinity, found, allowed, named
+):
+    files = shape_files(Shape(cores=8)) | {f"{CPU}/online": online, f"{CPU}/offline": offline}
+    live = read_root(DictRoot(files), CpuSet.from_list(affinity), "x86_64")
+    assert (str(live.online), str(live.allowed)) == (found, allowed)
+    assert [f"cpu/online ({online}) lacks {named}," in remark for remark in live.remarks] == [True] * bool(
+        named
+    )
+    status = {"proc/self/status": f"Cpus_allowed_list:\t{affinity}\n"}
+    recorded = read(files | status)  # its mask may have offline CPUs, unless it has no CPU of the file
+    is_replaced = CpuSet.from_list(affinity).isdisjoint(CpuSet.from_list(online))
+    assert (str(recorded.online), str(recorded.allowed)) == (
+        (found, allowed) if is_replaced else (online, online)
+    )
+
+
 CORES = [f"{cpu},{cpu + 8}" for cpu in range(8)]
 MASKS = [f"{0x101 << cpu % 8:x}" for cpu in range(16)]
 
