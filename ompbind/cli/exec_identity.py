@@ -12,7 +12,13 @@ from ompbind.commands.rank_variables import OMPBIND_CPUS, OMPBIND_SERVICE_CPUS
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
 from ompbind.errors import PlanError, RequestError
 from ompbind.launchers import find
-from ompbind.launchers.allocation import Binding, find_binding, read_task_masks, request_own_gpus
+from ompbind.launchers.allocation import (
+    Binding,
+    find_binding,
+    read_rank_cpus,
+    read_task_masks,
+    request_own_gpus,
+)
 from ompbind.launchers.find import LauncherRank
 from ompbind.launchers.launchers import CPUS_PER_TASK, OTHER_RANKS, SLURM, render_unbound
 from ompbind.machine.model import Machine
@@ -112,13 +118,11 @@ def _join_job(
     """
     size = _find_local_size(rank, settings)
     identity, request = rank.identity.replace(local_size=size), request.replace(ranks=size)
-    launcher_cpus = None
-    masks = read_task_masks(os.environ, rank.launcher)
-    if settings.topology == LIVE:
-        launcher_cpus = find.read_launcher_cpus(DirectoryRoot("/"), rank.starter)
-    else:
-        own = machine.allowed & masks[identity.local_rank % len(masks)] if masks else EMPTY
-        machine = machine.replace(allowed=own) if own else machine
+    is_live = settings.topology == LIVE
+    launcher_cpus = find.read_launcher_cpus(DirectoryRoot("/"), rank.starter) if is_live else None
+    binder, masks, own = _find_named_cpus(rank, size, machine.allowed, is_live=is_live)
+    if own:
+        machine, request = machine.replace(allowed=own), request.replace(job_cpus=None)
     binding, outer = find_binding(identity, machine.allowed, masks, launcher_cpus), _read_outer_cpus()
     # a launcher with other CPUs has passed the variable on to another machine
     limit = outer if launcher_cpus and launcher_cpus <= outer else machine.allowed
@@ -135,7 +139,7 @@ def _join_job(
         print_message(text)
     if (bound or single) and request.mask is None and is_first and not settings.quiet:
         cpus = named("CPU", machine.allowed)
-        binder = "an outer 'ompbind exec'" if machine.allowed == outer else rank.launcher
+        binder = "an outer 'ompbind exec'" if machine.allowed == outer else binder
         text = f"ranks are already bound by {binder}, rank {identity.rank} to {cpus}; they keep their CPUs"
         if len(binding.sharers) > 1:
             text += f", and local {named('rank', binding.sharers)} divide these"
@@ -148,6 +152,21 @@ def _join_job(
         identity, request = keep_own_gpus(identity, machine, request, rank.launcher, quiet=quiet)
     requested_cpus = request.requested_cpus * (request.rank_count or 1)
     return identity, machine, request.replace(requested_cpus=requested_cpus)
+
+
+def _find_named_cpus(
+    rank: LauncherRank, size: int, allowed: CpuSet, *, is_live: bool
+) -> tuple[str, Sequence[CpuSet], CpuSet]:
+    """Return who names CPUs for each rank, the CPUs of each, and those of this rank where nothing binds it.
+
+    A list of CPUs that are not `allowed` is not meant for this rank.
+    """
+    listed = read_rank_cpus(os.environ, DirectoryRoot("/"), os.uname().nodename, size)
+    if listed and (own := allowed & listed.masks[rank.identity.local_rank]):
+        return listed.system, listed.masks, own
+    masks = read_task_masks(os.environ, rank.launcher)
+    own = masks[rank.identity.local_rank % len(masks)] & allowed if masks and not is_live else EMPTY
+    return rank.launcher, masks, own
 
 
 def _find_conflicts(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ompbind.commands.environment import RankIdentity
 from ompbind.cpuset import EMPTY, CpuSet, count, union
+from ompbind.errors import RequestError
 from ompbind.launchers.launchers import SLURM, Env
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.model import Machine
@@ -96,6 +97,28 @@ def read_listed_cpus(env: Env) -> CpuSet:
         return EMPTY
 
 
+class RankCpus(Record):
+    """The CPUs that a batch system names for each local rank of this machine, in the order of local ranks."""
+
+    system: str
+    masks: tuple[CpuSet, ...]
+
+
+def read_rank_cpus(env: Env, root: Root, node: str, size: int) -> RankCpus | None:
+    """Return the CPUs of the `size` ranks on this machine, None if no batch system names them.
+
+    Raises RequestError for CPUs of fewer ranks, and for a malformed list.
+    """
+    for system in BATCH_SYSTEMS:
+        masks = system.read_masks(_Job(env, root, node)) if system.is_in(env) else ()
+        if 0 < len(masks) < size:
+            text = f"{system.name} names CPUs for {count(len(masks), 'rank')} of the {size} on this machine"
+            raise RequestError(text, hint=f"start as many ranks as {system.name} has slots here")
+        if masks:
+            return RankCpus(system=system.name, masks=masks)
+    return None
+
+
 class JobNodes(Record):
     """The nodes of a job: its batch system, the source of their number, and the words that start tasks."""
 
@@ -122,7 +145,7 @@ class _Job:
     """The variables of a job, the files that they name, and the name of this machine."""
 
     def __init__(self, env: Env, root: Root, node: str) -> None:
-        self.env, self._root, self._node = env, root, node.partition(".")[0]
+        self.env, self._root, self.node = env, root, node.partition(".")[0]
 
     def read_variable(self, name: str) -> Found:
         number = whole_number(self.env.get(name))
@@ -140,7 +163,7 @@ class _Job:
 
     def count_slots(self, variable: str, pairs: Sequence[Sequence[str]]) -> Found:
         """Return the sum of the numbers that follow the name of this machine, with or without its domain."""
-        own = (words[1] for words in pairs if words[1:] and words[0].partition(".")[0] == self._node)
+        own = (words[1] for words in pairs if words[1:] and words[0].partition(".")[0] == self.node)
         number = sum(whole_number(word) or 0 for word in own)
         return (variable, number) if number else None
 
@@ -180,6 +203,19 @@ def _read_lsf(job: _Job) -> Found:
     return slots or job.read_variable("LSB_DJOB_NUMPROC")
 
 
+def _read_lsf_masks(job: _Job) -> tuple[CpuSet, ...]:
+    """Read "HOST CPUS [NODES POLICY]": each line of this machine is about a rank, in the order of ranks."""
+    variable = "LSB_AFFINITY_HOSTFILE"
+    lines = [words for words in job.read_words(variable) if words[0].partition(".")[0] == job.node]
+    try:
+        masks = tuple(CpuSet.from_list(words[1]) for words in lines)
+    except (ValueError, IndexError):
+        masks = (EMPTY,)
+    if EMPTY in masks:
+        raise RequestError(f"the file that {variable} names has no list of CPUs for each rank of {job.node}")
+    return masks
+
+
 def _read_condor(job: _Job) -> Found:
     """Read the CPUs of the slot, or else the CPUs that the job has requested."""
     for variable, name in (("_CONDOR_MACHINE_AD", "cpus"), ("_CONDOR_JOB_AD", "requestcpus")):
@@ -193,7 +229,8 @@ def _read_condor(job: _Job) -> Found:
 class BatchSystem(Record):
     """One batch system: its name, the variables that only it sets, and how it says what a job may use.
 
-    `read_count` reads how many CPUs of this machine the job may use, `read_nodes` how many nodes it has.
+    `read_count` reads how many CPUs of this machine the job may use, `read_nodes` how many nodes it has,
+    `read_masks` the CPUs of each rank.
     `cpu_list` is the variable that lists these CPUs, where nothing is bound to them; "" for none. `script`
     are the values of variables in the script of a job that have others in a task. `start` starts tasks.
     """
@@ -202,6 +239,7 @@ class BatchSystem(Record):
     marks: tuple[str, ...]
     read_count: Callable[[_Job], Found] = lambda job: None
     read_nodes: Callable[[_Job], Found] = lambda job: None
+    read_masks: Callable[[_Job], tuple[CpuSet, ...]] = lambda job: ()
     cpu_list: str = ""
     script: tuple[tuple[str, str], ...] = ()
     start: str = "mpirun --bind-to none"
@@ -228,7 +266,7 @@ BATCH_SYSTEMS = (
     ),
     BatchSystem(
         name="LSF", marks=("LSB_JOBID",), read_count=_read_lsf, cpu_list="LSB_BIND_CPU_LIST",
-        read_nodes=lambda job: job.count_hosts("LSB_MCPU_HOSTS"),
+        read_nodes=lambda job: job.count_hosts("LSB_MCPU_HOSTS"), read_masks=_read_lsf_masks,
         script=(("LSF_PM_TASKID", ""),),  # blaunch
     ),
     # in its parallel universe, the command runs on each node

@@ -170,6 +170,23 @@ def test_only_the_cpus_that_lsf_lists_are_used(ompbind):
     assert ompbind("run", "-m", str(first), "--", *SHOW, env=env).returncode == 125
 
 
+@pytest.mark.parametrize(("text", "found"), [
+    ("{h} {b}\n{h} {a}\n", "ba"), ("{h}.example.org {b} 0 2\nother {a}\n{h} {a} 0 2\n", "ba"),
+    ("", "ab"), ("{h} 5000\n{h} 5001\n", "ab"), ("{h} {b}\n", "for 1 rank of the 2"),
+    ("{h} x\n{h} 0\n", "no list"),
+])  # fmt: skip
+def test_lsf_names_the_cpus_of_each_rank_in_a_file(ompbind, tmp_path, text, found):
+    """The n-th line of this machine is about the n-th local rank; CPUs that are not allowed are ignored."""
+    cpus = dict(zip("ab", two_cpus(), strict=True))
+    (tmp_path / "affinity").write_text(text.format(h=os.uname().nodename.partition(".")[0], **cpus))
+    env = {"LSB_JOBID": "1", "LSB_DJOB_NUMPROC": "2", "LSB_AFFINITY_HOSTFILE": str(tmp_path / "affinity")}
+    for rank, name in enumerate(found[:2]):
+        variables = dict(word.split("=") for word in OTHERS["mpi"].format(rank, 2, "").split())
+        done = ompbind("exec", "--", *SHOW, env=env | variables)
+        expected = f"{rank} {cpus[name]}\n" if len(found) == 2 else ""
+        assert (done.stdout, found in one_line(done.stderr)) == (expected, not expected), done.stderr
+
+
 @pytest.mark.parametrize("options", ["-m 9999", "--bogus", "-n 3"], ids=["mask", "option", "number"])
 def test_the_first_rank_prints_an_error_and_the_others_a_line(ompbind, options):
     done = ompbind("exec", *options.split(), "--", "true", before=launcher_words("mpich", 4))
