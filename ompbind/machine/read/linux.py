@@ -55,10 +55,7 @@ def read_root(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
     nodes, node_remarks = linux_topology.read_nodes(root, online)
     parts, domain_remarks = linux_topology.read_domains(root, online)
     limits = read_limits(root)
-    isolated, nohz_full = (
-        (read_list(root, f"{linux_topology.CPU}/{name}") or EMPTY) & online
-        for name in ("isolated", "nohz_full")
-    )
+    isolated, nohz_full = (cpus & online for cpus in linux_topology.read_isolated(root, online | offline))
     allowed = online if limits.cpuset is None else online & limits.cpuset
     memory_allowed = limits.mems
     if affinity is not None:

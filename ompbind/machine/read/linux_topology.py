@@ -19,9 +19,10 @@
    facts add a remark.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 
-from ompbind.cpuset import EMPTY, CpuSet, named, union
+from ompbind.cpuset import EMPTY, CpuSet, named, parse_set, union
 from ompbind.errors import MachineError
 from ompbind.machine.core_kinds import CoreTraits, make_kinds
 from ompbind.machine.model import (
@@ -95,6 +96,24 @@ def read_online(root: Root, used: CpuSet) -> tuple[CpuSet, CpuSet, list[str]]:
         remarks.append(f"{wrong}, which the kernel uses: a container has replaced that file, as lxcfs does")
         online = present - (read_list(root, f"{CPU}/offline") or EMPTY) | used
     return online, present - online, remarks
+
+
+def read_isolated(root: Root, present: CpuSet) -> tuple[CpuSet, CpuSet]:
+    """Return the isolated CPUs and those of nohz_full; of a recording without these files, as it was booted.
+
+    The command line has `isolcpus=[domain,][nohz,]…LIST`, where "N" is the last CPU. Without a flag, the CPUs
+    are isolated; `rcu_nocbs` alone keeps no process off.
+    """
+    isolated, nohz_full = (read_list(root, f"{CPU}/{name}") for name in ("isolated", "nohz_full"))
+    words = (root.read("proc/cmdline") or "").split() if isolated is nohz_full is None else ()
+    booted = {"domain": EMPTY, "nohz": EMPTY}
+    for name, _, value in (word.partition("=") for word in words):
+        flags = re.findall("domain|nohz|managed_irq", value) or ["domain"]
+        text = re.sub("[a-z_]+,", "", value).replace("N", str(max(present)))
+        cpus = present if text == "all" else parse_set(text, CpuSet.from_list) or EMPTY
+        for kind in {"isolcpus": flags, "nohz_full": ["nohz"]}.get(name, ()):
+            booted[kind] = booted.get(kind, EMPTY) | cpus
+    return isolated or booted["domain"], nohz_full or booted["nohz"]
 
 
 def read_domains(root: Root, online: CpuSet) -> tuple[dict[Level, Partition], list[str]]:

@@ -198,6 +198,23 @@ def test_cpus_excluded_by_default_are_named(isolated, nohz, used, note):
     assert notes == [note][: len(note)]
 
 
+@pytest.mark.parametrize(
+    ("line", "isolated", "nohz_full"),
+    rows("""
+    quiet isolcpus=2-3 nohz_full=4,5 rcu_nocbs=6 | 2-3 | 4-5
+    isolcpus=managed_irq,domain,5-N              | 5-7 |
+    isolcpus=nohz,2-3 isolcpus=nohz,domain,7     | 7   | 2-3,7
+    rcu_nocbs=all isolcpus=some nohz_full        |     |
+    nohz_full=all                                |     | 0-7
+"""),
+)
+def test_a_recording_has_the_isolated_cpus_of_its_command_line(line, isolated, nohz_full):
+    files = shape_files(Shape(cores=8)) | {"proc/cmdline": f"{line}\n"}
+    machine = read(files)
+    assert (str(machine.isolated), str(machine.nohz_full)) == (isolated, nohz_full)
+    assert str(read(files | {f"{CPU}/isolated": "1\n"}).exclusion_reasons[0][1]) == "1"
+
+
 def test_isolated_cpus_are_allowed_with_the_default_affinity_mask():
     for affinity, allowed, isolated, result in (
         ("0-2,4-7", "0-7", "3", "0-7"),  # as the kernel starts every process
