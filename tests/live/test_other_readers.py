@@ -44,11 +44,17 @@ def test_lstopo_and_lscpu_of_the_same_files_give_the_same_machine(tmp_path, shap
     for directory in (tree / "sys/devices/system/cpu").glob("cpu*/topology"):  # names of old kernels
         (directory / "core_cpus").rename(directory / "thread_siblings")
         (directory / "package_cpus").rename(directory / "core_siblings")
-    lscpu = run(required("lscpu"), "-s", str(tree), "--json", "--extended")
-    (tmp_path / "lscpu.json").write_bytes(lscpu)
-    from_lscpu = read_machine(str(tmp_path / "lscpu.json"))
-    for level in (Level.PACKAGE, Level.NODE, Level.CORE):
-        assert extents(from_lscpu, level) == extents(machine, level)
+    file = tmp_path / "text"
+    for options in (["--json", "--extended"], ["-e"], ["-p"], []):
+        file.write_bytes(run(required("lscpu"), "-s", str(tree), *options))
+        from_lscpu = read_machine(str(file))
+        for level in (Level.NODE, Level.PACKAGE, Level.CORE)[: 3 if options else 1]:
+            assert set(extents(from_lscpu, level)) == set(extents(machine, level))
+        assert ("which CPUs share" in "".join(from_lscpu.remarks)) == (not options and shape.smt > 1)
+    for options in ([], ["-p"], ["--no-io", "--no-caches"]):
+        file.write_bytes(run(command[0], "--of", "console", *options, **lstopo))
+        for level in (Level.PACKAGE, Level.NODE, Level.CORE, Level.L3)[: 3 if options[1:] else 4]:
+            assert extents(read_machine(str(file)), level) == extents(machine, level)
 
 
 DESCRIPTIONS = [

@@ -2,7 +2,7 @@
 
 The archive is read once, from the start to the end, and nothing is extracted. Equal texts are kept once,
 because thousands of files of a large machine have the same text. Symbolic links are followed when a name is
-read, as a kernel does. The root is the directory that contains `sys/devices/system/`.
+read, as a kernel does. The root is the directory that contains `sys/devices/system/`, or else `proc/`.
 """
 
 import bz2
@@ -36,9 +36,9 @@ class ArchiveRoot:
             self._keep(_Unpacked(packed))
         except (EOFError, tarfile.TarError, lzma.LZMAError, zlib.error, OSError, ValueError) as error:
             raise MachineError(f"cannot read the archive {name}: {error}") from error
-        marker = "/sys/devices/system/"
-        found = min((name for name in self._files if marker in f"/{name}"), default="")
-        self._base = found[: f"/{found}".index(marker)] if found else ""
+        found = (re.match(r"(|.*?/)(sys/devices/system|proc)/", name) for name in self._files)
+        bases = ((match[2] == "proc", match[1]) for match in found if match)
+        self._base = min(bases, default=(False, ""))[1]
 
     def read(self, path: str) -> str | None:
         """Return the text of a file, None if it is not in the archive."""

@@ -1,21 +1,23 @@
-"""The output of `lscpu -J -e` (a table with a row for each CPU) or `lscpu -J` (a summary) → a machine.
+"""The output of lscpu → a machine: a table with a row for each CPU (-e, -p) or a summary, as text or JSON.
 
 Old versions of util-linux write numbers as strings, and "-" for a missing value, one of them even without
-quotes. The summary does not show which CPUs share a core, so it is read for machines without SMT only.
+quotes. The summary does not show which CPUs share a core.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ompbind.cpuset import CPU_LIMIT, EMPTY, CpuSet, parse_set
+from ompbind.cpuset import CPU_LIMIT, EMPTY, CpuSet, parse_set, union
 from ompbind.errors import MachineError
 from ompbind.machine.core_kinds import CoreTraits, make_kinds
 from ompbind.machine.model import Level, Machine, Node, Partition, check_size
+from ompbind.machine.nodes import NumaMemory, make_nodes
 from ompbind.text import whole_number
 
 Row = Mapping[str, Any]
 
+TABLE_HEAD = "(# )?CPU[ ,]+(NODE|Node|SOCKET|Socket|CORE|Core|L1)"  # of `lscpu -e` and `lscpu -p`
 TABLE_HINT = "record the machine with: lscpu --all --extended --json"
 _NESTING_LIMIT = 8  # of the fields of a summary
 
@@ -37,10 +39,24 @@ def repair_json(text: str) -> str:
 
 
 def make_machine_from_lscpu(data: Mapping[str, Any], source: str) -> Machine:
-    """Make a machine from `lscpu -J -e` or `lscpu -J`. Raises MachineError if cores are unknown."""
+    """Make a machine from `lscpu -J -e` or `lscpu -J`; raises MachineError."""
     if isinstance(data.get("cpus"), list):
-        return _from_table([_split_caches(row) for row in data["cpus"] if isinstance(row, dict)], source)
+        rows = (_split_caches(row) for row in data["cpus"] if isinstance(row, dict))
+        return make_machine_from_rows(rows, source)
     return _from_summary(dict(_fields(data.get("lscpu"), _NESTING_LIMIT)), source)
+
+
+def make_machine_from_lscpu_text(text: str, source: str) -> Machine:
+    """Make a machine from the text of `lscpu`, `lscpu -e` or `lscpu -p`; raises MachineError."""
+    lines = [line.strip().removeprefix("# ") for line in text.splitlines()]
+    at = next((number for number, line in enumerate(lines) if re.match(TABLE_HEAD, line)), None)
+    if at is None:
+        pairs = (line.partition(":") for line in lines)
+        return _from_summary({name.strip(): value.strip() for name, _, value in pairs}, source)
+    separator = "," if "," in lines[at] else None
+    columns = lines[at].split(separator)
+    rows = (dict(zip(columns, line.split(separator), strict=False)) for line in lines[at + 1 :])
+    return make_machine_from_rows(map(_split_caches, rows), source)
 
 
 def _split_caches(row: Row) -> Row:
@@ -63,7 +79,11 @@ def _number(value: object, limit: int = 1 << 31) -> int | None:
     return whole_number(str(value).strip(), limit)
 
 
-def _from_table(rows: Sequence[Row], source: str) -> Machine:
+def make_machine_from_rows(rows: Iterable[Row], source: str, arch: str = "unknown") -> Machine:
+    """Make a machine from rows with a CPU and the numbers of its domains; raises MachineError.
+
+    A remark says what the rows do not show: without a core, each CPU counts as a core.
+    """
     known = {cpu: row for row in rows if (cpu := _number(row.get("cpu"))) is not None}
     if (highest := max(known, default=0)) >= CPU_LIMIT:
         raise MachineError(f"{source} names CPU {highest}; the highest possible CPU is {CPU_LIMIT - 1}")
@@ -76,27 +96,28 @@ def _from_table(rows: Sequence[Row], source: str) -> Machine:
         level: _group_cpus(rows_online, columns) for level, columns in _GROUPED.items()
     }
     parts[Level.CORE] = _group_cores(rows_online, source)
-    by_node = {number or 0: cpus for number, cpus in _group_cpus(rows_online, ("node",))}
-    remarks = [] if parts[Level.CORE] else ["the table has no column CORE: each CPU counts as a core"]
-    if not by_node:
-        remarks.append("the table has no column NODE: all CPUs count as one node")
-    machine = Machine(
-        source=source,
-        arch="unknown",
-        online=online,
-        offline=CpuSet(known) - online,
-        allowed=online,
-        nodes=_make_nodes(by_node, online),
-        remarks=tuple(remarks),
-    ).with_domains(parts)
+    nodes = _group_cpus(rows_online, ("node",))
+    memories = [NumaMemory(number=number or 0, locality=cpus) for number, cpus in nodes]
+    machine = make_described_machine(source, arch, online, parts, make_nodes(memories, online, {}))
+    machine = machine.replace(offline=CpuSet(known) - online)
     frequencies = ((cpus, _frequency(rows_online[cpus.first])) for cpus in machine.table.cores)
     traits = [CoreTraits(cpus=cpus, frequency=frequency) for cpus, frequency in frequencies]
     return machine.replace(kinds=make_kinds(machine, traits))
 
 
-def _make_nodes(by_number: Mapping[int, CpuSet], online: CpuSet) -> tuple[Node, ...]:
-    cpus = by_number or {0: online}
-    return tuple(Node(number=number, cpus=cpus[number]) for number in sorted(cpus))
+def make_described_machine(
+    source: str, arch: str, online: CpuSet, parts: Mapping[Level, Partition], nodes: Sequence[Node]
+) -> Machine:
+    """Make a machine from what a text says; a remark names what it does not say."""
+    missing = (
+        "" if parts.get(Level.CORE) else "which CPUs share a core (each CPU counts as a core)",
+        "" if nodes else "NUMA nodes (all CPUs count as one)",
+        "" if parts.get(Level.L2) or parts.get(Level.L3) else "caches",
+    )
+    remarks = (f"not shown by this source: {', '.join(filter(None, missing))}",) if any(missing) else ()
+    nodes = tuple(nodes) or (Node(number=0, cpus=online),)
+    machine = Machine(source=source, arch=arch, online=online, allowed=online, nodes=nodes, remarks=remarks)
+    return machine.with_domains(parts)
 
 
 def _is_online(row: Row) -> bool:
@@ -146,25 +167,17 @@ def _fields(entries: object, depth: int) -> Iterator[tuple[str, str]]:
 
 
 def _from_summary(fields: Mapping[str, str], source: str) -> Machine:
-    """Make a machine without SMT from a summary, which does not assign CPUs to packages."""
-    threads, sockets = _number(fields.get("Thread(s) per core")), _number(fields.get("Socket(s)"))
-    online = _list(fields, "On-line CPU(s) list")
-    if not online:
-        raise MachineError(f"{source} is JSON of lscpu without CPUs", hint=TABLE_HINT)
-    if threads != 1:
-        raise MachineError(f"{source} does not show which CPUs share a core", hint=TABLE_HINT)
-    check_size(cpus=len(online))
+    """Make a machine from a summary, which says little about packages, and nothing about caches."""
     titles = (re.fullmatch(r"NUMA node([0-9]{1,5}) CPU\(s\)", name) for name in fields)
-    found = {int(title[1]): _list(fields, title[0]) & online for title in titles if title}
-    return Machine(
-        source=source,
-        arch=fields.get("Architecture", "unknown"),
-        online=online,
-        offline=_list(fields, "Off-line CPU(s) list") - online,
-        allowed=online,
-        nodes=_make_nodes(found, online),
-        remarks=("a summary of lscpu shows no caches, and no packages if there are several",),
-    ).with_domains({Level.PACKAGE: [(None, online)] if sockets == 1 else []})
+    nodes = {int(title[1]): _list(fields, title[0]) for title in titles if title}
+    online, offline = _list(fields, "On-line CPU(s) list"), _list(fields, "Off-line CPU(s) list")
+    online = online or union(nodes.values())
+    rows: dict[int, dict[str, Any]] = {cpu: {"cpu": cpu, "online": cpu in online} for cpu in online | offline}
+    for cpu in online:
+        rows[cpu]["node"] = next((node for node, cpus in nodes.items() if cpu in cpus), None)
+        rows[cpu]["core"] = cpu if fields.get("Thread(s) per core") == "1" else None
+        rows[cpu]["socket"] = 0 if fields.get("Socket(s)") == "1" else None
+    return make_machine_from_rows(rows.values(), source, fields.get("Architecture", "unknown"))
 
 
 def _list(fields: Mapping[str, str], name: str) -> CpuSet:

@@ -7,6 +7,7 @@ The content of a file decides what it is, not its name. The sample machines are 
 import json
 import os
 import pkgutil
+import re
 import stat
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,9 +16,15 @@ from typing import Any
 from ompbind.errors import MachineError
 from ompbind.machine.model import Machine
 from ompbind.machine.read.linux import LIVE, read_recorded
-from ompbind.machine.read.lscpu import make_machine_from_lscpu, repair_json
+from ompbind.machine.read.lscpu import (
+    TABLE_HEAD,
+    make_machine_from_lscpu,
+    make_machine_from_lscpu_text,
+    repair_json,
+)
 from ompbind.machine.read.root import DirectoryRoot
 from ompbind.machine.read.synthetic import parse_synthetic
+from ompbind.machine.read.texts import read_cpuinfo, read_lstopo, read_numactl
 from ompbind.machine.read.topo_json import make_machine_from_json
 from ompbind.record import Record
 from ompbind.text import suggest_name
@@ -39,6 +46,7 @@ SAMPLES = {
 """A few words on each sample machine `sample_machines/NAME.json`; `docs/machines.md` describes them."""
 
 SYNTHETIC = "synthetic:"  # the prefix of a topology source that describes a machine instead of naming a file
+_BEGIN = 1 << 20  # bytes in which a text must show what it is
 SIZE_LIMIT = 64 << 20  # bytes of a file at most; the XML of 4,096 CPUs has a tenth
 
 _PACKED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")  # how gzip, bzip2 and xz begin
@@ -158,6 +166,14 @@ def _read_json(data: bytes, path: str, devices: bool) -> Machine:
     raise MachineError(f"{path!r} is JSON, but not from lscpu or ompbind", hint=make_hint())
 
 
+def _read_text(make: Callable[[str, str], Machine]) -> Callable[[bytes, str, bool], Machine]:
+    return lambda data, path, devices: make(data.decode("utf-8", "replace"), path)
+
+
+def _has(pattern: str) -> Callable[[bytes], bool]:
+    return lambda data: re.search(pattern.encode(), data[:_BEGIN], re.M) is not None
+
+
 FILE_FORMATS = (
     FileFormat(
         label="a recording", description="a directory or an archive (.tar.gz) with sys/ and proc/",
@@ -171,6 +187,23 @@ FILE_FORMATS = (
         label="JSON", description="JSON of `lscpu -J -e` or of `ompbind topo --format json`",
         has=lambda data: _first(data) in (b"{", b"["), read=_read_json,
     ),
+    FileFormat(
+        label="text of lstopo", description="the text of lstopo",
+        has=_has(r"^[ |]*(.* \+ )?PU [LP]#"), read=_read_text(read_lstopo),
+    ),
+    FileFormat(
+        label="numactl -H", description="of `numactl -H`",
+        has=_has(r"^\W*node \d+ cpus:"), read=_read_text(read_numactl),
+    ),
+    FileFormat(
+        label="lscpu", description="of `lscpu -e` or `lscpu`",
+        has=_has(rf"^\s*{TABLE_HEAD}|^\s*(NUMA node\d+|On-line) CPU\(s\)"),
+        read=_read_text(make_machine_from_lscpu_text),
+    ),
+    FileFormat(
+        label="cpuinfo", description="/proc/cpuinfo",
+        has=_has(r"^processor\s*:"), read=_read_text(read_cpuinfo),
+    ),
 )  # fmt: skip
 """All formats of files; the first one that has the content reads it."""
 
@@ -180,6 +213,4 @@ def _describe_content(data: bytes) -> str:
         return "it is empty"
     if data.startswith((b"PK", b"\x28\xb5\x2f\xfd")):
         return "it is a zip or zstd archive; use tar with gzip, bzip2 or xz"
-    if any(words in data[:512] for words in (b"CPU(s):", b"CPU NODE", b"CPU,Core")):
-        return "it is text output of lscpu; use `lscpu --all --extended --json`"
     return "its format is not known"

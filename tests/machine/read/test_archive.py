@@ -38,6 +38,10 @@ def test_archives_are_recognized_by_their_content_and_read_like_directories(tmp_
     (tree / CPU / "cpu0/driver").symlink_to("../../../bus")
     packed = read_machine(pack(tree, tmp_path / "recording", mode, format_=format_, name=name))
     assert packed.replace(source="") == read_machine(str(tree)).replace(source="")
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text("processor\t: 0\n\nprocessor\t: 3\n")
+    only_proc = pack(tmp_path / "proc", tmp_path / "only", mode, format_=format_, name=f"{name}/proc")
+    assert str(read_machine(only_proc).online) == "0,3"
 
 
 def test_links_in_archives_are_followed(tmp_path):

@@ -152,7 +152,7 @@ NO_CPUS = "names no online CPU|without CPUs"
     (b"", "it is empty"), (b"  \n", "it is empty"), (b"hello", "its format is not known"),
     (b"{", "is not valid JSON"), (b'{"a": 1}', "JSON, but not from lscpu or ompbind"),
     (b"[1]", "JSON, but not from lscpu or ompbind"), (b'{"schema": "ompbind-plan/1"}', "schema 'omp"),
-    (b"PK\3\4", "a zip or zstd archive"), (b"CPU NODE SOCKET\n0 0 0", "text output of lscpu"),
+    (b"PK\3\4", "a zip or zstd archive"), (b"PU L#0\n  PU L#1", "OS numbers"),
     (b'{"cpus": ' + b"[" * 100_000, "is not valid JSON"), (b'{"\xff": 1}', "is not valid JSON"),
     (b"{" + b" " * SIZE_LIMIT, "is larger than 64 MiB"),
     ('{"cpus":[{"cpu":0},{"cpu":65536}]}', "names CPU 65536"),
@@ -302,10 +302,10 @@ def test_lscpu_with_bare_dashes_offline_cpus_and_missing_columns(tmp_path):
     machine = read(tmp_path, f'{{"cpus":[{",".join(table)}]}}')
     assert (str(machine.online), str(machine.offline)) == ("0-1", "2")
     assert sets(machine, Level.CORE) == ["0-1"]
-    assert machine.remarks == ("the table has no column NODE: all CPUs count as one node",)
+    assert machine.remarks == ("not shown by this source: NUMA nodes (all CPUs count as one), caches",)
     machine = read(tmp_path, '{"cpus":[{"cpu":"0","node":"1"},{"cpu":"3","node":"1"}]}')
     assert sets(machine, Level.CORE) == ["0", "3"]
-    assert machine.remarks == ("the table has no column CORE: each CPU counts as a core",)
+    assert "which CPUs share a core (each CPU counts as a core)" in machine.remarks[0]
 
 
 def test_repeated_core_numbers_of_lscpu_are_distinguished_by_caches(tmp_path):
@@ -325,16 +325,79 @@ def summary(threads, **more):
     return [{"field": f"{name}:", "data": str(value)} for name, value in fields.items()]
 
 
-def test_lscpu_summaries_of_machines_without_smt(tmp_path):
+def test_lscpu_summaries(tmp_path):
     rows_ = [{"field": f"NUMA node{node} CPU(s):", "data": cpus} for node, cpus in ((0, "0-1"), (8, "2-3"))]
     nodes = {"field": "NUMA:", "data": None, "children": rows_}
     machine = read(tmp_path, {"lscpu": [*summary(1), nodes]})
     assert [(node.number, str(node.cpus)) for node in machine.nodes] == [(0, "0-1"), (8, "2-3")]
     assert (sets(machine, Level.PACKAGE), str(machine.offline)) == (["0-3"], "4")
     assert sets(read(tmp_path, {"lscpu": summary(1, **{"Socket(s)": 2})}), Level.PACKAGE) == []
-    with pytest.raises(MachineError, match="does not show which CPUs share a core") as caught:
-        read(tmp_path, {"lscpu": summary(2)})
-    assert "lscpu --all --extended --json" in caught.value.hint
+    assert "which CPUs share a core" not in machine.remarks[0]
+    machine = read(tmp_path, {"lscpu": summary(2)})
+    assert (len(machine.table.cores), "which CPUs share a core" in machine.remarks[0]) == (4, True)
+
+
+NUMACTL = """$ numactl -H
+available: 3 nodes (0-2)
+node 0 cpus: 0 1
+node 0 size: 715 MB
+node 1 cpus: 12 13
+node 1 size: 7 GB
+node 2 cpus:
+node 2 size: 64 MB
+node distances:
+node   0   1   2
+  0:  10  20  30
+  1:  20  10  15
+  2:  30  15  10
+"""
+HWLOC_1 = """Machine (16GB)
+  NUMANode L#0 (P#0 8GB) + Socket L#0 + L3 L#0 (8MB)
+    L2 L#0 (256KB) + L1 L#0 (32KB) + Core L#0
+      PU L#0 (P#0)
+      PU L#1 (P#2)
+  NUMANode L#1 (P#1 8GB) + Socket L#1 + L3 L#1 (8MB) + L2 L#1 (256KB) + Core L#1 + PU L#2 (P#1)
+  HostBridge L#0
+    PCI 8086:1521
+"""
+HWLOC_2 = (
+    HWLOC_1.replace(
+        "NUMANode L#0 (P#0 8GB) + Socket L#0 + L3 L#0 (8MB)",
+        """Package L#0
+    NUMANode L#0 (P#0 8GB)
+    L3 L#0 (8MB)""",
+    )
+    .replace("    L2 L#0", "      L2 L#0")
+    .replace("      PU", "        PU")
+    .replace("Socket", "Package")
+)
+X86 = "".join(
+    f"processor\t: {cpu}\nphysical id\t: {cpu // 2}\ncore id\t\t: 0\nflags\t\t: cpu\n\n" for cpu in range(4)
+)
+ARM = "".join(f"processor\t: {cpu}\nCPU part\t: 0xd05\n\n" for cpu in range(4))
+UNKNOWN = "which CPUs share a core (each CPU counts as a core)"
+
+
+@pytest.mark.parametrize(("text", "cores", "packages", "nodes", "unknown"), [
+    (NUMACTL, "0 1 12 13", "", "0:0-1:715M 1:12-13:7168M 2::64M", (UNKNOWN, "caches")),
+    (HWLOC_1, "0,2 1", "0,2 1", "0:0,2:8192M 1:1:8192M", ()),
+    (HWLOC_2, "0,2 1", "0,2 1", "0:0,2:8192M 1:1:8192M", ()),
+    (X86, "0-1 2-3", "0-1 2-3", "0:0-3:", ("NUMA nodes (all CPUs count as one)", "caches")),
+    (ARM, "0 1 2 3", "", "0:0-3:", (UNKNOWN, "NUMA nodes (all CPUs count as one)", "caches")),
+    ("NUMA node0 CPU(s):   0-1\n  NUMA node8 CPU(s):   4,6\n",
+     "0 1 4 6", "", "0:0-1: 8:4,6:", (UNKNOWN, "caches")),
+    ("CPU SOCKET CORE L1d:L1i:L2:L3 ONLINE\n  0 0 0 0:0:0:0 yes\n  1 0 0 0:0:0:0 yes\n  2 - - :::     no\n",
+     "0-1", "0-1", "0:0-1:", ("NUMA nodes (all CPUs count as one)",)),
+])  # fmt: skip
+def test_texts_as_people_post_them(tmp_path, text, cores, packages, nodes, unknown):
+    machine = read(tmp_path, text)
+    assert (sets(machine, Level.CORE), sets(machine, Level.PACKAGE)) == (cores.split(), packages.split())
+    sizes = [f"{node.memory_bytes >> 20}M" if node.memory_bytes else "" for node in machine.nodes]
+    found = [f"{node.number}:{node.cpus}:{size}" for node, size in zip(machine.nodes, sizes, strict=True)]
+    assert found == nodes.split()
+    assert machine.remarks == ((f"not shown by this source: {', '.join(unknown)}",) if unknown else ())
+    if text == NUMACTL:
+        assert (machine.nodes[0].distances, machine.nodes[2].nearest) == ((10, 20, 30), (1,))
 
 
 MINIMAL = {"schema": "ompbind-topo/2", "arch": "x", "online": "0", "allowed": "0", "cpus": [{"cpu": 0}],
