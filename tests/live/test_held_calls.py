@@ -1,4 +1,4 @@
-"""Many calls at once in held ranks: each mask is right, no call fails or hangs, and processes can be killed."""
+"""Many calls at once in held ranks: each mask is right, no call fails or hangs, processes can be killed."""
 
 import json
 import os
@@ -72,7 +72,7 @@ print(json.dumps({"wrong": wrong[:9], "failed": failed[:9], "killed": killed}), 
 
 
 def look_outside(run, cpus_of_ranks):
-    """Read the masks of all threads of both ranks, as long as they run; return how many, and the wrong ones."""
+    """Read the masks of all threads of both ranks, as long as they run; return how many, and wrong ones."""
     ranks = wait_until(lambda: len(found := ranks_of(run)) == 2 and found, "both ranks")
     allowed, seen, wrong = dict(zip(ranks, cpus_of_ranks, strict=True)), 0, []
     while run.poll() is None:
@@ -86,7 +86,7 @@ def look_outside(run, cpus_of_ranks):
 
 
 def test_calls_at_once_in_held_ranks_get_right_masks_while_processes_are_killed(tmp_path):
-    """Rank 0 has all CPUs but one, rank 1 has all: calls ask for some of them, for others too, or only others."""
+    """Rank 0 has all CPUs but one, rank 1 has all: calls ask for some, for others too, or only others."""
     two_cpus()
     cpus = sorted(os.sched_getaffinity(0))[:3]
     less, text = ",".join(map(str, cpus[:-1])), ",".join(map(str, cpus))
