@@ -64,9 +64,11 @@ class Holder:
         self._listener = listener
         self._calls = 0
         self._outside: Counter[tuple[int, str]] = Counter()
-        set_mask(0, _ALL)
-        self._usable = CpuSet(os.sched_getaffinity(0))  # the CPUs that the kernel accepts: of the cpuset
-        set_mask(0, run.cpus)
+        self._usable = run.cpus
+        with suppress(OSError):  # it is refused: so it is for the first rank, and that error names it
+            set_mask(0, _ALL)
+            self._usable = CpuSet(os.sched_getaffinity(0))  # the CPUs that the kernel accepts: of the cpuset
+            set_mask(0, run.cpus)
 
     def count(self) -> HeldCalls:
         """Return the calls so far."""
@@ -138,8 +140,11 @@ class Holder:
         return rank, run.starts[rank][0].cpus
 
     def _note_outside(self, rank: int, tid: int, asked: CpuSet, given: CpuSet) -> None:
-        process = status_value(reader.read_status(tid), "Tgid") or tid
-        program = clean_name(status_value(reader.read_status(process), "Name") or "?")
+        status = reader.read_status(tid)
+        process = status_value(status, "Tgid") or tid
+        if process != str(tid):  # a thread may have a name of its own
+            status = reader.read_status(process)
+        program = clean_name(status_value(status, "Name") or "?")
         if all(program != known for _, known in self._outside):
             name, wanted = self._run.starts[rank][0].name, named("CPU", asked)
             stays = f"and stays on {named('CPU', given)} (--hold)"
