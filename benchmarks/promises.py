@@ -289,6 +289,41 @@ def _find_maximum(measured: Sequence[IdleUsage], field: str, unit: float) -> flo
     return max((getattr(usage, field) / unit for usage in measured), default=None)
 
 
+HELD_CALL_LIMITS_US = {
+    ("inside", "--hold"): 40.0,
+    ("outside", "--hold"): 60.0,
+    ("inside", "--hold=fixed"): 1.0,
+    ("outside", "--hold=fixed"): 1.0,
+}
+"""How long a call that binds a thread may take at most. It took 20, 29, 0.2 and 0.2 us on one machine."""
+
+HELD_LIMITS = {"getppid": 1.5, "region": 3.5, "start, 1": 1.1, "start, 64": 1.1}
+"""Times with --hold at most, relative to those without. They were 1.2, 2.4, 1.02 and 0.98 on one machine."""
+
+
+def make_hold_promises(
+    times: Mapping[tuple[str, str], Sequence[float | None]], usages: Mapping[str, IdleUsage]
+) -> Iterator[Promise]:
+    """Yield the promises about --hold, from microseconds by what was measured and variant, one per round."""
+    for (what, variant), limit in HELD_CALL_LIMITS_US.items():
+        measured = [time_us for time_us in times.get((what, variant), ()) if time_us is not None]
+        yield Promise(
+            text=f"a call for CPUs {what}, {variant}",
+            limit=limit,
+            unit="us",
+            measured=statistics.median(measured) if measured else None,
+            low=_find_low(measured),
+        )
+    for what, limit in HELD_LIMITS.items():
+        pair = (times.get((what, "--hold"), ()), times.get((what, "without"), ()))
+        yield _pair_promise(f"{what}, --hold, of that without", limit, *pair)
+    held, free = usages["--hold"], usages["without"]
+    yield Promise(text="wake-ups, --hold", limit=0, unit="", measured=held.switches)
+    yield Promise(text="ticks of CPU time, --hold", limit=0, unit="", measured=held.ticks)
+    grown = (held.largest - free.largest) / 1e6
+    yield Promise(text="largest process, more with --hold", limit=3, unit="MB", measured=grown)
+
+
 class WatchUsage(Record):
     """CPU time of `inspect --watch` in percent of a CPU, for ranks with so many threads each.
 

@@ -105,9 +105,9 @@ def read_activity(pids: Sequence[int]) -> tuple[int, int]:
     return switches, ticks
 
 
-def measure(ranks: int, seconds: float, directory: str) -> IdleUsage:
+def measure(ranks: int, seconds: float, directory: str, *options: str) -> IdleUsage:
     """Start ranks, and measure ompbind while they sleep."""
-    with running(ranks, directory) as launcher:
+    with running(ranks, directory, *options) as launcher:
         own = find_own_processes(launcher, ranks)
         time.sleep(WAIT_S)
         before = read_activity(own)
