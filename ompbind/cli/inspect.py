@@ -210,7 +210,7 @@ NO_PROCESSES = "no processes left to inspect"
 _COMMAND_LIMIT = 64  # characters of a command in text
 
 _VARIABLES_SHOWN = {"OMP_NUM_THREADS", "LD_PRELOAD", "MKL_THREADING_LAYER", "OMP_WAIT_POLICY"}
-_VARIABLES_SHOWN |= {*OVERRIDING_VARIABLES}
+_VARIABLES_SHOWN |= {"GOMP_SPINCOUNT", *OVERRIDING_VARIABLES}
 """Variables that are always shown; most others only repeat the number of threads."""
 
 

@@ -20,6 +20,7 @@ from ompbind.machine.model import Machine
 from ompbind.machine.read.linux import LIVE
 from ompbind.machine.read.root import DirectoryRoot
 from ompbind.openmp.binding import DISTRIBUTING_WORDS
+from ompbind.openmp.runtimes import WAIT_VARIABLES
 from ompbind.openmp.variables import OVERRIDING_VARIABLES
 from ompbind.planning.request import Hold, JobCpus, Request, Requests, Sharing
 from ompbind.procfs.reader import read_environ
@@ -193,8 +194,9 @@ def _user_variables(settings: Settings, spec: RunSpec) -> tuple[tuple[str, str],
     assigned = dict(spec.added_variables)
     if assigned.get("OMP_PROC_BIND", "").lower() in DISTRIBUTING_WORDS:
         del assigned["OMP_PROC_BIND"]
-    own = {**(os.environ if settings.keep_env else {}), **assigned}
-    names: tuple[str, ...] = ("OMP_NUM_THREADS", *OVERRIDING_VARIABLES)
+    kept = os.environ if settings.keep_env else WAIT_VARIABLES
+    own = {**{name: os.environ[name] for name in kept if name in os.environ}, **assigned}
+    names: tuple[str, ...] = ("OMP_NUM_THREADS", *WAIT_VARIABLES, *OVERRIDING_VARIABLES)
     if settings.request.devices:
         from ompbind.planning.devices.visible import VENDOR_VARIABLES  # noqa: PLC0415 - door: devices
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from ompbind.commands import rank_variables as names
 from ompbind.commands.placeholders import OF_GROUP, Fields, fill
 from ompbind.commands.rank_variables import Variables
-from ompbind.openmp.runtimes import PLACE_VARIABLES
+from ompbind.openmp.runtimes import PASSIVE, PLACE_VARIABLES, WAIT_VARIABLES
 from ompbind.openmp.variables import find_overridden_variables, make_openmp_variables
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.runtimes import counts_by_mask
@@ -143,6 +143,8 @@ def make_variables_and_fields(
 
         devices = make_device_variables(placement, plan, base, keep_env=spec.keep_env)
     defaults = plan.request.compat.variables if plan.request.compat else ()
+    if placement.waits_passively and not any(name in base for name in WAIT_VARIABLES):
+        defaults += (PASSIVE,)
     variables = {
         **dict.fromkeys(name for name in spec.removed_variables if name in base),
         **{name: value for name, value in defaults if name not in base},

@@ -184,8 +184,12 @@ SPIN_SETTINGS = (
     ("OMP_WAIT_POLICY", ("active",)),
     *dict.fromkeys(setting for runtime in reversed(OmpRuntime) for setting in runtime.facts.spin_settings),
 )
+WAIT_VARIABLES = tuple(name for name, _ in SPIN_SETTINGS)
 CLEARED_VARIABLES = tuple(dict.fromkeys(n for runtime in OmpRuntime for n in runtime.facts.cleared_variables))
 """The runtimes that read KMP_AFFINITY, and variables of all runtimes together: one for each field above."""
+
+PASSIVE = ("GOMP_SPINCOUNT", "0")  # threads of other runtimes let other threads run while they spin
+TRY_PASSIVE = "try --env OMP_WAIT_POLICY=passive in all runs on these CPUs"
 
 
 def find_aborting_pair(loaded: Collection[OmpRuntime | None]) -> tuple[OmpRuntime, OmpRuntime, str] | None:

@@ -11,6 +11,7 @@ from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
 from ompbind.machine.model import Machine
 from ompbind.masks.resolution import UsableCpus, resolve_mask
 from ompbind.openmp.binding import Bind, BindingSyntax
+from ompbind.openmp.runtimes import PASSIVE, TRY_PASSIVE
 from ompbind.planning.allocation import divide_service
 from ompbind.planning.draft import uses_only_core
 from ompbind.planning.memory import explain_memory
@@ -302,13 +303,20 @@ def _list_shared_cores(plan: Plan) -> Iterator[str]:
         yield f"{named('rank', sharing)} share cores with each other"
 
 
+def _list_waiting(plan: Plan) -> Iterator[str]:
+    if ranks := name_ranks(placement for placement in plan.placements if placement.waits_passively):
+        change = "--env OMP_WAIT_POLICY=active lets them spin"
+        yield f"ranks share CPUs: threads of {ranks} wait passively ({'='.join(PASSIVE)}; {change})"
+
+
 def _list_overlaps(plan: Plan) -> Iterator[str]:
     shared = find_shared_cpus(plan.machine, plan.occupied, plan.used | plan.reserved)
     if shared and plan.request.sharing is Sharing.WARN:
         text = f"{render_occupancy(plan.machine, plan.occupied, shared)}: threads will compete for CPUs"
         free = plan.machine.allowed - find_shared_cpus(plan.machine, plan.occupied, plan.machine.allowed)
         remedy = "--avoid uses other CPUs" if free else "--avoid --wait waits for free CPUs"
-        yield f"{text} ({remedy}, --share hides this warning)"
+        may_spin = any(each.process_threads > 1 for each in plan.placements) and not plan.request.sets_waiting
+        yield f"{text} ({remedy}, --share hides this warning{f'; or {TRY_PASSIVE}' if may_spin else ''})"
 
 
 def _list_avoided(plan: Plan) -> Iterator[str]:
@@ -379,6 +387,7 @@ _SUBJECTS = (
     Subject(code="oversubscribed", texts=_list_oversubscribed, warning=True),
     Subject(texts=_list_counts),
     Subject(code="shared-cores", texts=_list_shared_cores),
+    Subject(code="waiting", texts=_list_waiting),
     Subject(code="overlaps-run", texts=_list_overlaps, warning=True, of_run=True),
     Subject(code="avoided", texts=_list_avoided, of_run=True),
     Subject(code="service-missing", texts=_list_missing_service),

@@ -74,7 +74,7 @@ class Placement(Record):
     rank: no rank may use them. `nodes` are the NUMA nodes of `cpus`. `memory_nodes` are the nodes with
     allowed memory (cpuset.mems) among them, with each node without memory replaced by the nearest nodes that
     have memory; if none is allowed, the nearest allowed nodes. `memory` is the policy that the rank starts
-    with, None if it inherits one, `devices` are its devices.
+    with, None if it inherits one, `devices` are its devices. `waits_passively`: see PASSIVE.
     """
 
     rank: int
@@ -89,6 +89,7 @@ class Placement(Record):
     reserved: CpuSet = EMPTY
     service_cpus: CpuSet = EMPTY
     memory: MemoryPolicy | None = None
+    waits_passively: bool = False
 
     @property
     def compute(self) -> CpuSet:

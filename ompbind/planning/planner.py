@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import OmpbindError, PlanError, RequestError
@@ -129,10 +130,11 @@ def _make_draft(machine: Machine, request: Request, runs: Sequence[LiveRun], tak
 
 
 def _add_details(drafts: Sequence[Draft]) -> list[Plan]:
-    plans = []
-    for draft, threads in zip(drafts, _count_threads(drafts), strict=True):
+    plans, counts = [], _count_threads(drafts)
+    shared = _find_oversubscribed(drafts, counts)
+    for draft, threads in zip(drafts, counts, strict=True):
         machine, request, binding = draft.machine, draft.request, choose_binding(draft.request)
-        placements = tuple(_complete_placements(draft, threads, binding))
+        placements = tuple(_complete_placements(draft, threads, binding, shared))
         reserved = union(placement.reserved for placement in placements) & machine.allowed
         plan = Plan(
             machine=machine, request=request, placements=placements, reserved=reserved, binding=binding
@@ -158,7 +160,20 @@ def _count_threads(drafts: Sequence[Draft]) -> list[list[int]]:
     return counts
 
 
-def _complete_placements(draft: Draft, counts: Sequence[int], binding: Binding) -> Iterator[Placement]:
+def _find_oversubscribed(drafts: Sequence[Draft], counts: Sequence[Sequence[int]]) -> CpuSet:
+    """Return the CPUs that ranks share with each other, if these ranks have more threads than CPUs."""
+    ordered = [rank.cpus for draft in drafts for rank in draft.placements]  # may be one tuple for all ranks
+    made = {key: CpuSet(cpus) for key, cpus in {id(cpus): cpus for cpus in ordered}.items()}
+    ranks, used, shared = [made[id(cpus)] for cpus in ordered], EMPTY, EMPTY
+    for cpus in ranks:
+        used, shared = used | cpus, shared | (used & cpus)
+    sharing = [pair for pair in zip(ranks, chain(*counts), strict=True) if not shared.isdisjoint(pair[0])]
+    return shared if sum(own for _, own in sharing) > len(union(cpus for cpus, _ in sharing)) else EMPTY
+
+
+def _complete_placements(
+    draft: Draft, counts: Sequence[int], binding: Binding, shared: CpuSet
+) -> Iterator[Placement]:
     """Yield the placements with their NUMA nodes, places and threads, computed once for equal CPUs."""
     machine, request = draft.machine, draft.request
     core_of, node_of = machine.table.core_of, machine.table.number_of(Level.NODE)
@@ -166,6 +181,7 @@ def _complete_placements(draft: Draft, counts: Sequence[int], binding: Binding) 
     local, remote = map_local_memory(machine), map_remote_memory(machine)
     binds = machine.bindable and binding.syntax is not BindingSyntax.UNBOUND
     bind = request.effective_bind if binds else Bind.NONE
+    shared = EMPTY if request.sets_waiting else shared
     previous: Placement | None = None
     for placement, threads in zip(draft.placements, counts, strict=True):
         if previous is not None and previous.cpus is placement.cpus and previous.threads == threads:
@@ -187,6 +203,8 @@ def _complete_placements(draft: Draft, counts: Sequence[int], binding: Binding) 
             processes=request.processes_per_rank,
             nodes=nodes,
             memory_nodes=tuple(sorted(near or far)),
+            waits_passively=threads // request.processes_per_rank > 1
+            and not shared.isdisjoint(placement.compute),
         )
         yield previous
 

@@ -17,7 +17,7 @@ from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.model import CORE_KIND_NAMES, CoreKindName, Level
 from ompbind.masks.mask import Mask, MaskWord
 from ompbind.openmp.binding import Bind, ProcBind
-from ompbind.openmp.runtimes import OmpRuntime
+from ompbind.openmp.runtimes import WAIT_VARIABLES, OmpRuntime
 from ompbind.programs.command import Workload
 from ompbind.record import Record
 
@@ -236,6 +236,11 @@ class Request(Record):
     def share(self) -> bool:
         """Whether ranks may share CPUs with each other and with other runs."""
         return self.sharing is Sharing.SHARE
+
+    @property
+    def sets_waiting(self) -> bool:
+        """Whether the user sets how waiting OpenMP threads behave."""
+        return any(name in WAIT_VARIABLES for name, _ in self.user_variables)
 
     @property
     def outside_device_ranks(self) -> int:

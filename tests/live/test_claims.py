@@ -130,7 +130,7 @@ def test_a_run_with_cores_uses_free_cores_unless_an_option_or_a_launcher_decides
     --exclusive | SHARE=1                 | not exclusive
     --share     | EXCLUSIVE=1 AVOID=1     |
     --avoid     | EXCLUSIVE=1 SHARE=1     | hint: wait for other runs ('run --wait'; 'ompbind ps' lists them)
-                | AVOID=0                 | (--avoid --wait waits for free CPUs, --share hides this warning)
+                | AVOID=0                 | (--avoid --wait waits for free CPUs, --share hides this warning
 """))  # fmt: skip
 def test_the_command_line_overrides_the_environment(ompbind, live, words, env, message):
     live()

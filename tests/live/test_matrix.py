@@ -5,6 +5,7 @@ does with places, and so which promises of a mode a runtime cannot keep.
 """
 
 import itertools
+import re
 
 import pytest
 
@@ -49,3 +50,23 @@ def test_threads_and_children_have_the_cpus_of_their_rank(ompbind, programs, nam
     crashes = runtimes.RUNTIMES[name].crashes_forks and bind not in ("rank", "none")
     assert ("will crash in libomp of LLVM 1" in one_line(done.stderr)) == crashes
     assert not crashes or ranks > 1 or any("fork died" in kinds for kinds in output[0].values())
+
+
+@pytest.mark.parametrize(("env", "options", "said"), [
+    ({}, "", "0"), ({}, "--keep-env --bind thread", "0"), ({}, "-m none", "0"), ({}, "-t 1", ""),
+    ({"OMP_WAIT_POLICY": "active"}, "", ""), ({}, "--env KMP_BLOCKTIME=1", ""),
+    ({"GOMP_SPINCOUNT": "7"}, "", "7"), ({}, "--env GOMP_SPINCOUNT=8", "8"), ({}, "--env-file FILE", ""),
+])  # fmt: skip
+def test_threads_of_ranks_on_the_same_cpus_wait_passively(ompbind, programs, tmp_path, env, options, said):
+    """OMP_DISPLAY_ENV shows what libgomp has read."""
+    (tmp_path / "FILE").write_text("KMP_LIBRARY=serial\n")
+    ranks = ("-n", "2", "-m", ",".join(map(str, two_cpus())), "-s", "all")
+    command = ("env", str(runtimes.build_program("libgomp", programs)), "none")
+    shown = ("--env", "OMP_DISPLAY_ENV=verbose", *options.split(), "--", *command)
+    done = ompbind("run", *ranks, *shown, env=env, cwd=tmp_path)
+    found = re.findall(r"GOMP_SPINCOUNT = '(.*)'", done.stderr)
+    assert (done.returncode, len(found)) == (0, 2), done.stderr
+    assert (found == ["0"] * 2) == (said == "0"), found
+    assert said in ("", *found)
+    shown = ompbind("plan", *ranks, *options.split(), env=env, cwd=tmp_path)
+    assert ("wait passively" in one_line(shown.stdout)) == (said == "0"), shown.stdout

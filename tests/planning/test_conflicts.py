@@ -103,6 +103,10 @@ def test_by_default_an_overlap_is_a_warning_and_exclusive_refuses_it(claimed, op
     (note,) = [note for note in plan("warn", *runs, **options).notes if note.code == "overlaps-run"]
     assert note.warning
     assert note.text.startswith(f"{text}: threads will compete")
+    several = options.get("mask", "") != "8"  # threads
+    assert ("OMP_WAIT_POLICY=passive" in note.text) == several
+    policy = (("KMP_BLOCKTIME", "0"),)
+    assert "OMP_WAIT_POLICY" not in str(plan("warn", *runs, user_variables=policy, **options).notes)
     with pytest.raises(PlanError) as caught:
         plan("exclusive", *runs, **options)
     assert caught.value.message == f"not exclusive: {text}"

@@ -55,6 +55,20 @@ def test_groups_choose_one_after_the_other(options, expected):
     assert lists(groups(DUAL, *options)) == expected
 
 
+@pytest.mark.parametrize(("options", "passive"), [
+    (({"mask": "0-3"}, {"mask": "2-5"}, {"mask": "8-9"}), "a b"), (({"mask": "0-3"}, {"mask": "3"}), "a"),
+    (({"mask": "0-3", "threads": 2}, {"mask": "0-3", "threads": 2}), ""), (({}, {}), ""),
+    (({"mask": "0-1"}, {"mask": "0-1"}, {"mask": "4-15", "threads": 1}), "a b"),
+    (({"mask": "0-3"}, {"mask": "2-5", "user_variables": (("OMP_WAIT_POLICY", "active"),)}), "a"),
+])  # fmt: skip
+def test_threads_of_groups_that_share_cpus_wait_passively(options, passive):
+    plan = groups(DUAL, *options, sharing=Sharing.SHARE)
+    found = [part.request.group for part in plan.groups if any(n.code == "waiting" for n in part.notes)]
+    assert found == passive.split()
+    variables = [make_environment(plan, rank, {}).get("GOMP_SPINCOUNT") for rank in range(len(options))]
+    assert variables == ["0" if part.request.group in found else None for part in plan.groups]
+
+
 def test_core_kinds_are_divided_before_all_cpus_and_a_group_is_whole_in_a_package_if_it_fits():
     plan = groups(HYBRID, {}, {"core_kind": "performance"}, {"core_kind": "performance"})
     assert lists(plan) == ["4-15", "0-1", "2-3"]

@@ -7,8 +7,10 @@ from ompbind.errors import PlanError
 from ompbind.machine.model import Level
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind
+from ompbind.planning.plan import name_ranks
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Compat, Request, Sharing
+from ompbind.workers.placed import make_environment
 from tests.machines import Shape, make_machine, with_domains
 
 DUAL = Shape(packages=2, cores=4, smt=2)  # CPUs 0-7, siblings 8-15
@@ -119,6 +121,28 @@ def test_a_thread_count_of_the_user_can_be_too_large(value, threads, remedy):
     notes = plan(DUAL, ranks=2, threads=threads, user_variables=(("OMP_NUM_THREADS", value),)).notes
     texts = [note.text.partition("(")[2] for note in notes if note.code == "oversubscribed"]
     assert texts == ([f"lower {remedy})"] if remedy else [])
+
+
+@pytest.mark.parametrize(("options", "passive"), [
+    ({"strategy": "all"}, "ranks 0-1"), ({"mask": "none"}, "ranks 0-1"), ({"mask": "0-3|2-5"}, "ranks 0-1"),
+    ({"mask": "0-3|0-3|4-7", "ranks": 3}, "ranks 0-1"), ({"mask": "0-3|3", "threads": 4}, "ranks 0-1"),
+    ({"mask": "0-3|3"}, "rank 0"),  # rank 1 has one thread
+    ({}, ""), ({"ranks": 9}, ""),  # each rank has its own CPUs, at least hardware threads
+    ({"strategy": "all", "threads": 1}, ""), ({"strategy": "all", "processes_per_rank": 8}, ""),
+    ({"strategy": "all", "processes_per_rank": 4}, "ranks 0-1"),
+    ({"strategy": "all", "threads": 4}, ""),  # a CPU for each thread
+    ({"strategy": "all", "user_variables": (("OMP_NUM_THREADS", "8"),)}, "ranks 0-1"),
+    *(({"strategy": "all", "user_variables": ((name, "0"),)}, "")
+      for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")),
+])  # fmt: skip
+def test_threads_of_ranks_that_share_cpus_wait_passively(options, passive):
+    made = plan(DUAL, **{"ranks": 2, "sharing": Sharing.SHARE, **options})
+    assert name_ranks(placement for placement in made.placements if placement.waits_passively) == passive
+    assert [passive in text for text in texts_of(made, "waiting")] == [True] * bool(passive)
+    for base in ({}, {"OMP_WAIT_POLICY": "active"}, {"KMP_BLOCKTIME": "1"}):
+        set_ = {make_environment(made, placement.rank, base).get("GOMP_SPINCOUNT")
+                for placement in made.placements if placement.waits_passively}  # fmt: skip
+        assert set_ <= ({None} if base else {"0"})
 
 
 def test_place_lists_too_long_for_a_runtime_fall_back_with_a_note():
