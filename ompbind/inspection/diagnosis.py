@@ -210,6 +210,13 @@ def find_runtimes(process: ProcessState) -> tuple[Library, ...]:
     return tuple(library for library in find_libraries(process) if library.family)
 
 
+def advise_waiting(processes: Iterable[ProcessState]) -> str:
+    """Return what may help ranks whose threads compete for CPUs; "" if their waiting threads cannot spin."""
+    several = (each for each in processes if len(each.threads) > 1 and find_rank(each.env) is not None)
+    may_spin = (find_runtimes(each) and not {*runtimes.WAIT_VARIABLES} & each.env.keys() for each in several)
+    return f"; {runtimes.TRY_PASSIVE}" if any(may_spin) else ""
+
+
 def has_runtime(process: ProcessState, *families: OmpRuntime) -> bool:
     """Return whether a process has loaded an OpenMP runtime of one of these families."""
     return any(runtime.family in families for runtime in find_runtimes(process))

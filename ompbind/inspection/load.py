@@ -265,6 +265,7 @@ def make_load_issue(streak: Streak, *, is_own: bool = True) -> ThreadIssue:
         text += "; the kernel does not count how long they waited (CONFIG_SCHED_INFO)"
     pool, processes = _name_pool(competitors) if is_own else (_name_processes(competitors), 0)
     remedy = f" (--processes-per-rank {processes}, or -t 1)" if processes > 1 else ""
+    remedy += diagnosis.advise_waiting(process for process, _ in competitors.threads)
     return ThreadIssue(
         code="oversubscribed",
         severity=Severity.ERROR if is_error else Severity.WARNING,

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ompbind.commands.rank_variables import find_rank
 from ompbind.cpuset import CpuSet
-from ompbind.inspection.diagnosis import ExpectedBinding, is_library, is_relevant
+from ompbind.inspection.diagnosis import ExpectedBinding, advise_waiting, is_library, is_relevant
 from ompbind.inspection.judge import CpusetChange, judge, judge_memory_policy
 from ompbind.inspection.load import Streak, add_sample, find_others, make_load_issue, read_load
 from ompbind.inspection.verdict import (
@@ -130,7 +130,8 @@ class RankSamples:
         verdict = judge_memory_policy(verdict, self.memory, expected)
         verdict = verdict.add(*self.find_load(is_bound=not expected.is_unbound))
         if complete:
-            verdict = verdict.add(*find_others(self.recent_others, "", verdict.threads))
+            advice = advise_waiting(self.processes) if self.recent_others.is_much else ""
+            verdict = verdict.add(*find_others(self.recent_others, advice, verdict.threads))
         return RankVerification(
             rank=rank,
             attempt=self.attempt,

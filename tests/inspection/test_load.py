@@ -8,7 +8,7 @@ from itertools import count, cycle
 
 import pytest
 
-from ompbind.inspection import load, shared_load
+from ompbind.inspection import diagnosis, load, shared_load
 from ompbind.inspection.load import LoadSample, Streak, add_sample, find_competitors, make_load_issue
 from ompbind.inspection.rank_processes import MaskOrigin
 from ompbind.inspection.verdict import Verdict
@@ -127,6 +127,20 @@ def test_ranks_that_share_cpus_get_a_warning_that_names_them():
     issue = make_load_issue(reduce(add_sample, samples, Streak()), is_own=False)
     assert issue.severity is Severity.WARNING
     assert "the processes are server (100) with 15 threads; use no more threads than CPUs" in issue.text
+
+
+@pytest.mark.parametrize(("masks", "library", "env", "is_advised"), [
+    ("0*2", TORCH, {}, True), ("0", TORCH, {}, False), ("0*2", "/lib/libc.so.6", {}, False),
+    ("0*2", TORCH, {"GOMP_SPINCOUNT": "0"}, False), ("0*2", TORCH, {"KMP_LIBRARY": "serial"}, False),
+    ("0*2", TORCH, {"OMPBIND_RANK": ""}, False),  # a process that ompbind has not started
+])  # fmt: skip
+def test_ranks_that_may_spin_get_the_advice_to_wait_passively(masks, library, env, is_advised):
+    made = process(masks, library, **{"OMPBIND_RANK": "0", **env})
+    assert ("OMP_WAIT_POLICY=passive" in diagnosis.advise_waiting([made])) == is_advised
+    if len(made.threads) > 1:
+        rows = [sample(at_s, BUSY, (at_s / 15, at_s * 14 / 15)) for at_s in (0, 6, 12, 18)]
+        rows = [row.replace(processes=(made.replace(threads=row.processes[0].threads),)) for row in rows]
+        assert ("OMP_WAIT_POLICY=passive" in judge(rows).text) == is_advised
 
 
 def test_a_shorter_streak_is_a_warning_if_it_covers_a_fifth_of_the_run():
