@@ -5,7 +5,7 @@ separates nothing, so that a single value can have commas. Pure: which keys and 
 options are read.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, combinations, product, zip_longest
 from math import prod
@@ -16,8 +16,9 @@ from ompbind.errors import OmpbindError, PositionError, RequestError
 from ompbind.machine.model import CORE_KIND_NAMES, Level, Machine
 from ompbind.openmp.binding import Bind
 from ompbind.planning.notes import find_throttling
+from ompbind.planning.plan import Plan
 from ompbind.planning.planner import make_plan
-from ompbind.planning.request import MemoryMode, Request
+from ompbind.planning.request import MemoryMode, Request, Requests
 from ompbind.programs.libraries import LibraryRole
 from ompbind.record import Record
 
@@ -28,6 +29,8 @@ _HINT = "write OPTION=VALUE,VALUE, as in --vary smt=1,2"
 
 Choices: TypeAlias = tuple[tuple[str, str], ...]
 """The options of one candidate: (key, text) pairs in the order of --vary."""
+
+MakePlan = Callable[[Machine, Requests], Plan]  # makes the plan of a request; raises OmpbindError
 
 Variations: TypeAlias = Iterable[tuple[str, tuple[str, ...]]]
 """All --vary: the key of an option, and the texts of its values."""
@@ -102,35 +105,40 @@ _Proposed: TypeAlias = tuple[tuple[str, object], ...]
 """The proposed options of one candidate, as (key, value) pairs; the key is the field of a request too."""
 
 
-def make_proposal(machine: Machine, request: Request, fixed: Collection[str]) -> tuple[Choices, ...]:
+def make_proposal(
+    machine: Machine, request: Request, fixed: Collection[str], plan: MakePlan = make_plan
+) -> tuple[Choices, ...]:
     """Return the choices of at most MOST candidates, () if only the default plan makes sense.
 
-    `fixed` are the keys of options that do not vary. A choice is left out if it cannot be planned, has the
-    placements of an earlier choice, or exceeds the CPU quota.
+    `fixed` are the keys of options that do not vary. The last choice is to wait passively, where threads
+    compete for CPUs. Left out is what cannot be planned, has earlier placements, or exceeds the CPU quota.
     """
     seen: list[object] = []
     made: list[Choices] = []
+    waiting: Choices = ()
     for choices in _list_proposed(machine, request, fixed):
         if len(made) == MOST:
             break
         try:
-            plan = make_plan(
-                machine, request.replace(**{key.replace("-", "_"): value for key, value in choices})
-            )
+            fields = {key.replace("-", "_"): value for key, value in choices}
+            planned = plan(machine, request.replace(**fields))
         except OmpbindError:
             continue
         interleaves = "memory" in dict(choices)
-        has_remote_memory = any(len(placement.memory_nodes) > 1 for placement in plan.placements)
-        if find_throttling(plan) or (interleaves and not has_remote_memory):
+        has_remote_memory = any(len(placement.memory_nodes) > 1 for placement in planned.placements)
+        if find_throttling(planned) or (interleaves and not has_remote_memory):
             continue
         found = [
             (placement.cpus, placement.places, placement.threads, placement.service_cpus, placement.memory)
-            for placement in plan.placements
+            for placement in planned.placements
         ]
         if found not in seen:
             seen.append(found)
             made.append(tuple((key, str(value)) for key, value in choices))
-    return tuple(made)
+            competing = {note.code for note in planned.notes} & {"waiting", "overlaps-run"}
+            if competing and not (waiting or request.sets_waiting):
+                waiting = (*made[-1], ("env", "OMP_WAIT_POLICY=passive"))
+    return (*made, waiting) if waiting else tuple(made)
 
 
 def _list_proposed(machine: Machine, request: Request, fixed: Collection[str]) -> Iterator[_Proposed]:

@@ -7,11 +7,11 @@ In a run with groups, the key of a choice begins with the name of a group: "serv
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from hashlib import sha256
 
-from ompbind.bench.candidates import MOST, Choices, add_ranks, make_combinations, make_proposal
+from ompbind.bench.candidates import MOST, Choices, MakePlan, add_ranks, make_combinations, make_proposal
 from ompbind.bench.options import BenchSettings, check_variations, make_choice_words, render_run_words
 from ompbind.bench.records import Candidate, Kind, Refusal
 from ompbind.bench.run_candidate import CandidateStart
@@ -23,17 +23,14 @@ from ompbind.commands.rank_variables import RANK_VARIABLES
 from ompbind.cpuset import CpuSet
 from ompbind.errors import OmpbindError, PlanError
 from ompbind.machine.model import Machine
+from ompbind.openmp.runtimes import WAIT_VARIABLES
 from ompbind.openmp.variables import LIBUV_VARIABLE, OVERRIDING_VARIABLES, THREAD_COUNTS
 from ompbind.planning.notes import find_throttling
-from ompbind.planning.plan import Plan
-from ompbind.planning.request import Requests
 from ompbind.report.text import Column, Screen, clip, render_cpus, render_paragraph, render_table
 from ompbind.text import mask_text
 
 RANKS, AUTO = "ranks", "auto"
 """The key of the option that decides which candidates can be compared, and its value without a number."""
-
-MakePlan = Callable[[Machine, Requests], Plan]  # makes the plan of a request; raises OmpbindError
 
 
 def make_starts(
@@ -46,7 +43,7 @@ def make_starts(
     """
     for part in settings.planning.parts:
         check_variations(part.sources)
-    combinations = make_combinations(settings.vary) or _propose(settings, machine)
+    combinations = make_combinations(settings.vary) or _propose(settings, machine, make_plan)
     plan = partial(_plan, settings, machine, make_plan)
     varied = [(it, plan(it, Kind.VARIED)) for it in combinations if _select(it, number=False)]
     # the numbers of ranks as choices; () is the number of the options
@@ -74,7 +71,7 @@ def make_starts(
     return tuple(start.replace(groups=groups, until=until) for start in merged), tuple(refusals)
 
 
-def _propose(settings: BenchSettings, machine: Machine) -> tuple[Choices, ...]:
+def _propose(settings: BenchSettings, machine: Machine, make_plan: MakePlan) -> tuple[Choices, ...]:
     """Return a choice for this machine, which leaves options alone that are given.
 
     In a run with groups, each group in turn has its choices, while the other groups have their default plans.
@@ -87,7 +84,7 @@ def _propose(settings: BenchSettings, machine: Machine) -> tuple[Choices, ...]:
             fixed.append(RANKS)
         try:
             request = make_request(part, rank_command.make_spec_before_plan(_make_spec([part], "")), machine)
-            found = make_proposal(machine, request.replace(group=""), fixed)
+            found = make_proposal(machine, request.replace(group=""), fixed, make_plan)
         except OmpbindError:
             continue  # the default plan is refused with the same reason
         if not part.name:
@@ -194,7 +191,7 @@ _DIGESTED = (*OVERRIDING_VARIABLES, *THREAD_COUNTS, LIBUV_VARIABLE, "LD_PRELOAD"
 def _make_digest(commands: Iterable[rank_command.RankCommand], spec: RunSpec) -> str:
     """Return a digest of what all ranks run, where, and with which variables."""
     added = (name for part in spec.parts for name, _ in part.added_variables)
-    names = (*_DIGESTED, *RANK_VARIABLES, *added)
+    names = (*_DIGESTED, *WAIT_VARIABLES, *RANK_VARIABLES, *added)
     parts = [
         (
             command.argv,

@@ -18,6 +18,7 @@ from ompbind.errors import OmpbindError, RequestError
 from ompbind.machine.model import CoreKind
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind
+from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.programs.command import Workload
@@ -200,6 +201,15 @@ def test_given_options_do_not_vary_and_the_quota_is_kept():
     assert propose(XEON, mask=parse_mask("0-3,16-19")) == ["", "smt=1", "bind=thread", "smt=1, bind=thread"]
     assert propose(XEON, ranks=2, mask=parse_mask("0-3|8-11")) == ["", "bind=thread"]
     assert propose(VM.replace(quota=1.5)) == ["", "bind=thread"]
+    passive = ["", "bind=thread", "env=OMP_WAIT_POLICY=passive"]
+    assert propose(VM, ranks=2, strategy="all") == passive
+    assert propose(VM, ranks=2, strategy="all", user_variables=(("KMP_LIBRARY", "serial"),)) == passive[:2]
+    other = LiveRun(run_id="r", pid=1, uid=1, started=1, claimed=VM.allowed)
+    for policy in ((), (("KMP_LIBRARY", "serial"),)):
+        request = Request(user_variables=policy)
+        made = make_proposal(VM, request, ("ranks",), lambda *planned: make_plan(*planned, [other]))
+        assert (("env", "OMP_WAIT_POLICY=passive"),) in made or policy
+        assert len(made) == (2 if policy else 3)
     made = make_proposal(VM.replace(quota=1.0), Request(), ())
     assert {dict(choices)["ranks"] for choices in made} == {"1"}
 
