@@ -7,16 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ompbind.cpuset import CpuSet, union
-from ompbind.errors import PlanError
+from ompbind.errors import MaskError, PlanError
 from ompbind.machine.model import KIND, Level
+from ompbind.machine.read import read_machine
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.placing import PRIORITY, Cores
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.planning.sized import RequestedCores
 from ompbind.planning.strategies import STRATEGIES, balanced
-from tests.machines import Shape, make_kinds, make_machine, with_domains
-from tests.planning.test_faults_of_others import renumbered
+from tests.machines import Shape, make_kinds, make_machine, with_domains, write_tree
+from tests.planning.test_planner import lists, plan_on
 from tests.planning.test_promises import codes_of
 
 compact, spread = STRATEGIES["compact"].divide, STRATEGIES["spread"].divide
@@ -222,6 +223,17 @@ BOOKS = with_domains(make_machine(Shape(cores=16)), FOURS, arch="s390x")
 CLUSTERS = PACKAGES.replace(kinds=kinds_of(4, 8))  # as Linux on Arm without ACPI shows a big.LITTLE chip
 
 
+def renumbered(machine, numbers):
+    """Return the same machine with other numbers of its NUMA nodes."""
+    return machine.replace(
+        nodes=tuple(node.replace(number=numbers[node.number]) for node in machine.nodes),
+        domains=tuple(
+            domain.replace(os_id=numbers[domain.os_id]) if domain.level is Level.NODE else domain
+            for domain in machine.domains
+        ),
+    )
+
+
 def odd(cores, **parts):
     """A machine as odd firmware reports it."""
     sets = {Level(name): text.split() for name, text in parts.items()}
@@ -283,3 +295,38 @@ def test_no_cpu_has_two_ranks_while_another_is_free(strategy, shape, smt, data):
         assert sum(users) == len(sets), "no rank has CPUs of two cores"
         idle = union(core for core, ranks in zip(machine.table.cores, users, strict=True) if not ranks)
         assert STRATEGIES[strategy].level or idle.isdisjoint(machine.allowed)
+
+
+def test_nodes_are_found_by_allowed_cpus_not_by_allowed_memory(tmp_path):
+    """vLLM took nodes from Mems_allowed: rank 0 of a pod on node 1 was sent to node 0, without CPUs."""
+    files = {
+        "proc/self/cgroup": "0::/pod\n",
+        "proc/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
+        "proc/self/status": "Cpus_allowed_list:\t4-7,12-15\nMems_allowed_list:\t0-1\n",
+        "sys/fs/cgroup/pod/cpuset.cpus.effective": "4-7,12-15\n",
+        "sys/fs/cgroup/pod/cpuset.mems.effective": "0-1\n",
+    }
+    machine = read_machine(str(write_tree(tmp_path, Shape(packages=2, cores=4, smt=2), files)))
+    assert lists(plan_on(machine, ranks="auto", strategy="nodes")) == ["4-7"]
+    far = SNC.nodes[0].replace(number=9, cpus=CpuSet(), nearest=(0,))  # only memory (CXL, HBM): no rank
+    made = plan_on(SNC.replace(nodes=(*SNC.nodes, far)), ranks="auto", strategy="nodes")
+    assert lists(made) == ["0-3", "4-7", "8-11", "12-15"]
+    assert [placement.memory_nodes for placement in plan_on(machine, ranks=2).placements] == [(1,), (1,)]
+
+
+@pytest.mark.parametrize("numbers", [(3, 2, 1, 0), (0, 8, 252, 255)])
+@pytest.mark.parametrize("strategy", ["balanced", "compact", "spread", "packages", "nodes"])
+def test_numbers_of_nodes_are_never_compared_with_numbers_of_cpus(numbers, strategy):
+    """vLLM looked for node numbers among CPU numbers; others assume numbers from 0 without gaps."""
+    other = renumbered(SNC, dict(enumerate(numbers)))
+    for ranks in (1, 2, 3, 5):
+        before, after = (plan_on(machine, ranks=ranks, strategy=strategy) for machine in (SNC, other))
+        assert lists(before) == lists(after)
+        for placement, same in zip(before.placements, after.placements, strict=True):
+            assert sorted(same.nodes) == sorted(numbers[node] for node in placement.nodes)
+            assert same.memory_nodes == tuple(sorted(same.nodes))
+    assert (
+        lists(plan_on(other, mask=f"node:#{numbers[2]}")) == lists(plan_on(other, mask="node:2")) == ["8-11"]
+    )
+    with pytest.raises(MaskError, match="no node with OS number 7"):
+        plan_on(other, mask="node:#7")
