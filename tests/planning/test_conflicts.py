@@ -13,7 +13,6 @@ from ompbind.planning.metrics import measure_plan
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request, Sharing
-from ompbind.planning.strategies import STRATEGIES
 from tests.machines import Shape, make_machine
 from tests.planning.test_planner import lists, notes, plan_on
 from tests.planning.test_promises import cases
@@ -199,27 +198,3 @@ def test_a_plan_on_free_cores_is_never_worse(case, claimed, container):
     for old, new in zip(before.borders, after.borders, strict=True):
         assert new.crossing <= old.crossing
         assert new.touched <= old.touched
-
-
-@given(
-    st.lists(st.sets(st.integers(0, 15)).map(CpuSet), max_size=3), st.integers(1, 6),
-    st.sampled_from(sorted(STRATEGIES)), st.sampled_from(["auto", "all", 1]),
-    st.sampled_from(["adjacent", "split"]),
-)  # fmt: skip
-def test_avoid_uses_no_occupied_core_and_packs_ranks_no_closer(claimed, ranks, strategy, smt, order):
-    machine = make_machine(DUAL.replace(numbering=order))
-    runs = tuple(live(str(cpus), f"r{i}") for i, cpus in enumerate(claimed))
-    request = Request(ranks=ranks, strategy=strategy, smt=smt, sharing=Sharing.AVOID)
-    occupied = machine.table.whole(union(claimed))
-    try:
-        made = make_plan(machine, request, runs)
-    except PlanError as error:
-        if "in use by run" not in error.message:
-            with pytest.raises(PlanError):
-                make_plan(machine, request)
-        return
-    used = union(placement.cpuset for placement in made.placements)
-    assert used.isdisjoint(occupied)
-    assert made.idle.isdisjoint(occupied)
-    if strategy != "all":
-        assert len(machine.table.rows(used)) >= ranks
