@@ -103,13 +103,6 @@ def test_an_error_names_the_group(options, message):
     assert caught.value.message.startswith(message)
 
 
-def test_groups_have_names_that_differ():
-    with pytest.raises(OmpbindError, match="two groups are named a"):
-        make_plan(DUAL, [Request(group="a"), Request(group="a")])
-    with pytest.raises(OmpbindError, match="a group has no name"):
-        make_plan(DUAL, [Request(group="a"), Request()])
-
-
 def test_with_share_groups_use_the_cpus_of_others_and_all_groups_avoid_other_runs():
     shared = {"sharing": Sharing.SHARE}
     assert lists(groups(DUAL, {"mask": "0-3"}, {"mask": "2-5"}, **shared)) == ["0-3", "2-5"]
