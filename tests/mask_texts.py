@@ -2,10 +2,6 @@
 
 from hypothesis import strategies as st
 
-from ompbind.cpuset import CpuSet
-from ompbind.machine.model import Level
-from tests.machines import Shape, make_machine
-
 LEVELS = ("drawer", "book", "package", "node", "die", "l3", "l2", "core")
 spaces = st.sampled_from(["", "", "", "", " ", "  ", "\t", "\n"])
 numbers = st.integers(0, 40)
@@ -91,18 +87,3 @@ def broken(draw):
         else:
             characters[at : at + 2] = characters[at : at + 2][::-1]
     return "".join(characters)
-
-
-@st.composite
-def machines(draw):
-    """Draw a machine of up to 32 CPUs; some may be offline, not allowed or isolated."""
-    counts = {name: draw(st.integers(1, 2)) for name in ("packages", "nodes", "l3s", "cores", "smt")}
-    shape = Shape(**counts, numbering=draw(st.sampled_from(["split", "adjacent", "round-robin"])))
-    machine = make_machine(shape)
-    allowed = CpuSet(draw(st.sets(st.sampled_from(list(machine.online)), min_size=1)))
-    offline = CpuSet(range(len(machine.online), len(machine.online) + 4))
-    return machine.replace(
-        allowed=draw(st.sampled_from([machine.online, allowed])),
-        offline=draw(st.sampled_from([CpuSet(), offline])),
-        isolated=draw(st.sampled_from([CpuSet(), machine.at(Level.CORE)[-1].cpus])),
-    )

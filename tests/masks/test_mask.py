@@ -10,7 +10,8 @@ from ompbind.errors import MaskError
 from ompbind.masks.mask import MaskWord, mask_text, parse_mask
 from ompbind.masks.resolution import UsableCpus, resolve_mask
 from tests.long import examples
-from tests.mask_texts import broken, machines, masks
+from tests.mask_texts import broken, masks
+from tests.planning.test_promises import machines
 
 MORE = examples(2.5)
 

@@ -23,7 +23,8 @@ from tests.cli.command_lines import call
 from tests.live.conftest import one_line
 from tests.long import examples
 from tests.machines import Shape, make_kinds, make_machine
-from tests.mask_texts import broken, machines, masks
+from tests.mask_texts import broken, masks
+from tests.planning.test_promises import machines
 from tests.recordings import recorded, sampled
 
 ALL = parse_mask("all")
