@@ -109,25 +109,7 @@ def test_files_with_faults(tmp_path_factory, data, sample):
         check_file(tmp_path_factory, packed[: data.draw(st.integers(0, len(packed)))])
 
 
-KEYS = "schema cpus lscpu nodes online allowed arch kinds os_ids quota_cpus isolated remarks offline devices"
-NAMES = """cpu core node socket l1d:l2:l3 online cpus field data children kind level index os_id strength
-    told_by package maxmhz"""
 WORDS = "pack: numa: core: pu: l3: die: group: [numa] ( ) indexes= memory= , : * = 1GB 2 3 0 99"
-INNER = st.sampled_from(NAMES.split())
-ATOMS = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=6))
-JSON = st.recursive(
-    ATOMS | st.sampled_from(["0-3", "-", "1"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(INNER, inner, max_size=4),
-    max_leaves=12,
-)
-
-
-@examples(2)
-@given(value=st.dictionaries(st.sampled_from(KEYS.split()), JSON), is_own=st.booleans())
-def test_any_json(tmp_path_factory, value, is_own):
-    check_file(tmp_path_factory, json.dumps({**(MINIMAL if is_own else {}), **value}).encode())
-
-
 STEPS = st.tuples(st.sampled_from(["pack", "numa", "l3", "core", "group"]), st.integers(1, 3))
 INDEXES = st.sampled_from(["", "(indexes=core)", "(indexes=2*2:1*2)", "(indexes=1*2:2*1)"])
 
