@@ -1,6 +1,6 @@
 """Start random runs: groups, hostile servers, signals, pauses, kills; check how each ends and what is left.
 
-    python -m tests.soak [--number 500] [--seed N] [--busy 4]
+    python -m tests.soak [--number 500] [--seed N]
 
 Each run has a seed of its own: a finding prints it, and `--seed N --number 1` does the same again, as far as
 the machine repeats its timing. Checked after each run: its time, its exit code, the last line of --verify,
@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from subprocess import TimeoutExpired
 
 from ompbind.commands.rank_variables import SUPERVISOR_NAME
@@ -70,32 +70,21 @@ def do(event: Event, process: subprocess.Popen[str], stop: list[str]) -> None:
 
 
 def make_words(scene: Scene, plan: Plan) -> list[str]:
-    """Return the options and commands of a plan; groups may be in a file."""
-    words, rows, names = [*plan.options, "--run-id", scene.marker], [], "abc"[: len(plan.groups)]
+    """Return the options and commands of a plan."""
+    words, names = [*plan.options, "--run-id", scene.marker], "abc"[: len(plan.groups)]
     for name, group in zip(names, plan.groups, strict=True):
         port = str(*find_free_ports(1))
         ready = ("--ready", group.ready.check.replace("PORT", port)) if group.ready else ()
-        options, script = (*group.options, *ready), group.load.script.replace("PORT", port)
-        command = scene.command(*([script] if script.startswith("/") else ["sh", "-c", script]))
-        rows += [f"[group.{name}]", f"command = {json.dumps(command[1:])}"]
-        rows += [
-            f"{key[2:]} = {json.dumps(value)}" for key, value in zip(options[::2], options[1::2], strict=True)
-        ]
-        until = ("--until", name) if plan.until and name == names[-1] else ()
-        if not plan.in_file:
-            words += [*([":"] if name > "a" else []), *(["--name", name] if len(names) > 1 else [])]
-            words += [*options, *until, *command]
-    if plan.in_file:
-        (scene.directory / "soak.toml").write_text("\n".join(rows))
-        words += ["--config", "soak.toml", "--group", "all", *until]
+        script = group.load.script.replace("PORT", port)
+        words += [*([":"] if name > "a" else []), *(["--name", name] if len(names) > 1 else [])]
+        words += [*group.options, *ready, *(["--until", name] if plan.until and name == names[-1] else [])]
+        words += scene.command(*([script] if script.startswith("/") else ["sh", "-c", script]))
     return words
 
 
 def check_run(scene: Scene, plan: Plan, program: str) -> None:
     """Run a plan in the directory of a scene; raises AssertionError for a finding."""
     before = as_user(NOBODY) if plan.as_nobody else []
-    if plan.is_hidden:
-        before = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc; exec "$@"', "sh", *before]
     (temporary := scene.directory / "tmp").mkdir()
     temporary.chmod(0o777)
     (scene.directory / "large").write_text(f"LARGE={'x' * 140_000}")
@@ -172,7 +161,7 @@ def check_end(scene: Scene, plan: Plan, code: int, text: str | None) -> None:
 
 def check_files(scene: Scene) -> None:
     names = [name for _, _, names in os.walk(scene.directory) for name in names]
-    pattern = r"messages|large|soak\.toml|run\.json|([abc]\.)?\d\.(out|err)"
+    pattern = r"messages|large|run\.json|([abc]\.)?\d\.(out|err)"
     left = [name for name in names if not re.fullmatch(pattern, name)] + os.listdir(os.environ[RUNTIME_DIR])
     assert not left, f"left files: {left}"
 
@@ -181,16 +170,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--number", type=int, default=500)
     parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument("--busy", type=int, default=0, help="busy processes beside the runs")
     args = parser.parse_args()
     first = random.SystemRandom().randrange(1 << 32) if args.seed is None else args.seed
     findings, open_files = 0, len(os.listdir("/proc/self/fd"))
-    with public_directory(0o1777) as claims, public_directory() as copy, ExitStack() as stack:
+    with public_directory(0o1777) as claims, public_directory() as copy:
         os.environ[RUNTIME_DIR] = str(claims)
         program = make_public_ompbind(copy) if os.geteuid() == 0 else OMPBIND
-        for _ in range(args.busy):
-            busy = stack.enter_context(subprocess.Popen(["sh", "-c", "while :; do :; done"]))
-            stack.callback(busy.kill)
         for seed in range(first, first + args.number):
             plan = make_plan(random.Random(seed))
             with public_directory(0o777) as directory:

@@ -142,8 +142,7 @@ class Event(NamedTuple):
 class Plan(NamedTuple):
     """One random run: its options, its groups, whether the last one has --until, and what is done to it.
 
-    `is_early` does it while ompbind itself starts: then signals have their default actions. `is_hidden`: the
-    run has an empty /proc.
+    `is_early` does it while ompbind itself starts: then signals have their default actions.
     """
 
     options: tuple[str, ...]
@@ -152,8 +151,6 @@ class Plan(NamedTuple):
     events: tuple[Event, ...] = ()
     is_early: bool = False
     as_nobody: bool = False
-    in_file: bool = False
-    is_hidden: bool = False
 
     @property
     def scripts(self) -> list[str]:
@@ -221,10 +218,7 @@ def make_plan(chosen: random.Random) -> Plan:
     options = ["--share", "--grace", chosen.choice(("0.1", "0.3")), *choose_options(chosen, OPTIONS)]
     options += chosen.choice(((), (), ("-q",), ("-v",)))
     options += ["--log-dir", "logs"] if "text:" in text and "--log-dir" not in options else []
-    # without /proc, daemons are not found: documented
-    if is_hidden := is_root and chosen.random() < 0.2 and not any(sign in text for sign in ("&", "exec:")):
-        events = [each for each in events if each.what in STOPS]
-    is_early = not is_hidden and "stop" not in str(events) and chosen.random() < 0.2
+    is_early = "stop" not in str(events) and chosen.random() < 0.2
     ends = {each.what for each in events if each.what == "stop" or each.target != "rank"} & {*STOPS, "stop"}
     stays = any(each.what in PAUSES and each.target == "rank" for each in events)
     if (stays or any(each.load.code is None for each in groups)) and (is_early or not ends):
@@ -236,9 +230,7 @@ def make_plan(chosen: random.Random) -> Plan:
         until=number > 1 and chosen.random() < 0.5,
         events=tuple(events),
         is_early=is_early,
-        as_nobody=is_root and not is_hidden and "SERVER" not in text and chosen.random() < 0.3,
-        in_file=number > 1 and chosen.random() < 0.2,
-        is_hidden=is_hidden,
+        as_nobody=is_root and "SERVER" not in text and chosen.random() < 0.3,
     )
 
 
@@ -291,7 +283,4 @@ def allowed_states(plan: Plan) -> set[str]:
     if any(each.moves for each in loads):
         lasts = is_calm and all(each.moves > 1 or each.code == 0 for each in loads)
         states = {"error"} if lasts and any(each.moves > 1 for each in loads) else {"error", "ok"}
-    if plan.is_hidden:
-        lasts = is_calm and all(each.code is None for each in loads)
-        states = {"not seen"} if lasts else {*states, "not seen"}
     return states | ({"not seen"} if plan.is_early or plan.is_killed else set())
