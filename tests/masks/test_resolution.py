@@ -19,13 +19,10 @@ from ompbind.planning import planner
 from ompbind.planning.other_runs import LiveRun
 from ompbind.planning.request import Request, Sharing
 from ompbind.report.text import WIDTH, render_error
-from tests.cli.command_lines import call
-from tests.live.conftest import one_line
 from tests.long import examples
 from tests.machines import Shape, make_kinds, make_machine
 from tests.mask_texts import broken, masks
 from tests.planning.test_promises import machines
-from tests.recordings import recorded, sampled
 
 ALL = parse_mask("all")
 DUAL = make_machine(Shape(packages=2, cores=4, smt=2))  # CPUs 0-7 and their siblings 8-15
@@ -160,26 +157,6 @@ def find_masks(hint):
     """The masks that a hint suggests."""
     words = shlex.split(hint.replace(";", " ").replace("?", " "))
     return [mask for option, mask in pairwise(words) if option in ("-m", "--mask") and mask != "names"]
-
-
-WRONG = """
-1 -m ccd:0  | 2 -m ccd:0     | 2 -m 5x       | 1 -m node:9   | 3 -m node:9  | 1 -m core:#0 | 2 -m node
-1 -m 0x     | 2 -m 9999      | 1 -m l2:99    | 2 -m numa:0,^0 | 7 -m 5x     | 1 -m package:0.l3:7
-2 --cpuset-cpus 1 | 1 -cpunodebind=1 | 2 -c 0-2 | 99999 -m core:99
-"""
-"""A number of ranks, and a wrong option."""
-
-
-@pytest.mark.parametrize("path", sampled([*recorded("dumps/*.tar.gz"), *recorded("xml/*.xml")]))
-def test_every_mask_in_a_hint_can_be_planned(path):
-    machine, printed = read_machine(str(path)), 0
-    for line in WRONG.replace("\n", "|").strip("|").split("|"):
-        ranks, *words = line.split()
-        done = call("plan", "-n", ranks, *words, "--topology", str(path))
-        for mask in find_masks(one_line(done.stderr).partition("hint:")[2]):
-            printed += 1
-            assert can_plan(machine, Request(ranks=int(ranks), mask=parse_mask(mask)), ()), done.stderr
-    assert printed
 
 
 def can_plan(machine, request, runs):
