@@ -53,6 +53,7 @@ PARTS = {
     "programs": Part(
         (f"{ALONE} --part programs",), "nodejs r-base-core r-cran-data.table redis-server util-linux"
     ),
+    "hold": Part((f"OMPTEST_HOLD=1 {PYTEST} tests/live",)),
     "problems": Part((f"{ALONE} --part problems",), packages=f"{WORKERS} ray==2.60.0 {TORCH}"),
     "vllm": Part(("$PYTHON benchmarks/vllm_setup.py", f"{ALONE} --part vllm")),
     "vm": Part(("$PYTHON -m pytest -q -n auto --dist loadgroup --part vm tests/vm",), f"{SLURM} iproute2"),
