@@ -1,7 +1,6 @@
 """The CPUs of ranks with --compat, compared with those that vLLM and SGLang themselves select.
 
-Their own functions were run for recorded machines, with the allowed CPUs and nodes of the recording, and with
-what `lscpu -s` prints for it. Cases in which vLLM stops, or gives a worker no CPU, are left out.
+Their own functions were run for recorded machines, with the allowed CPUs of the recording (record_vllm.py).
 """
 
 import json
