@@ -93,6 +93,7 @@ bench: bench-start ## run all benchmarks, and check their promises; needs an idl
 	$(BIN)/python benchmarks/effect.py --work regions,triad --only default,ompbind,taskset --rounds 9 --seconds 0.2
 	$(BIN)/python benchmarks/effect.py --work matmul,server --only ompbind,taskset --rounds 8 --seconds 0.2
 	$(BIN)/python benchmarks/scheduler.py --rounds 9 --seconds 0.2
+	$(BIN)/python benchmarks/waiting.py --runtimes gomp
 	$(BIN)/python benchmarks/decision.py --sessions 60
 	$(BIN)/python benchmarks/bench_overhead.py --rounds 15
 	$(BIN)/python benchmarks/scaling.py --rounds 3 --ranks 1,4,16
