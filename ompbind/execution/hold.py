@@ -42,6 +42,7 @@ _CONTINUE = 1  # the flag of an answer: the kernel does the call
 _NOTIFICATION, _ANSWER = struct.Struct("=QIIiIQ6Q"), struct.Struct("=QqiI")
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
 _IS_VALID = 0x40082102 if os.uname().machine.startswith("ppc") else 0x80082102  # the form of all kernels
+_INT = 0xFFFFFFFF  # the bits that the kernel reads of the number of a thread, and of a size
 
 _ALL = CpuSet.from_bits((1 << MAX_CPUS) - 1)
 
@@ -67,7 +68,7 @@ class Holder:
         self._usable = run.cpus
         with suppress(OSError):  # it is refused: so it is for the first rank, and that error names it
             set_mask(0, _ALL)
-            self._usable = CpuSet(os.sched_getaffinity(0))  # the CPUs that the kernel accepts: of the cpuset
+            self._usable = CpuSet(os.sched_getaffinity(0))  # the cpuset, which may get more later
             set_mask(0, run.cpus)
 
     def count(self) -> HeldCalls:
@@ -86,8 +87,8 @@ class Holder:
         call, tid, *_, target, size, address, _, _, _ = _NOTIFICATION.unpack(buffer)
         self._calls += 1
         try:
-            failed, flags = self._decide(call, tid, target, _read_mask(tid, address, size) & self._usable)
-        except OSError:
+            failed, flags = self._decide(call, tid, target & _INT, _read_mask(tid, address, size & _INT))
+        except (OSError, OverflowError):  # the latter for a negative number of a thread
             failed, flags = 0, _CONTINUE
         with suppress(OSError):
             fcntl.ioctl(self._listener, _SEND, _ANSWER.pack(call, 0, failed, flags))
@@ -99,10 +100,12 @@ class Holder:
         fcntl.ioctl(self._listener, _IS_VALID, struct.pack("=Q", call))  # else other threads have its numbers
         if cpus is None or asked <= cpus:
             return 0, _CONTINUE
-        given = asked & cpus or cpus
-        if rank is not None and asked != self._usable:
-            self._note_outside(rank, tid, asked, given)
+        given, known = asked & cpus or cpus, asked & self._usable
+        if rank is not None and known != self._usable and not known <= cpus:
+            self._note_outside(rank, tid, known, given)
         try:
+            if thread and not known:
+                set_mask(thread, asked)  # fails if these CPUs do not exist
             if thread:
                 set_mask(thread, given)
         except OSError as error:
@@ -164,7 +167,7 @@ def _read_mask(tid: int, address: int, size: int) -> CpuSet:
     except OSError:  # a process that is not dumpable, or ptrace_scope 2 or 3
         return _ALL
     try:
-        mask = os.pread(memory, min(size & 0xFFFFFFFF, LARGEST_MASK), address)
+        mask = os.pread(memory, min(size, LARGEST_MASK), address)
         return parse_mask(mask, load_calls().word_bytes)
     except (OSError, OverflowError):
         return EMPTY  # no such address: the kernel refuses it too
