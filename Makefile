@@ -88,6 +88,7 @@ bench: bench-start ## run all benchmarks, and check their promises; needs an idl
 	$(BIN)/python benchmarks/quiet.py --seconds 2
 	$(BIN)/python benchmarks/watch.py --seconds 6
 	$(BIN)/python benchmarks/hold.py
+	$(BIN)/python benchmarks/gmx.py
 	$(BIN)/python benchmarks/launch.py --only hwloc,openmpi,srun,ompbind --ranks 64 --rounds 5 --timeout 3
 	$(BIN)/python benchmarks/output.py --only ompbind,openmpi --rounds 3
 	$(BIN)/python benchmarks/effect.py --work regions,triad --only default,ompbind,taskset --rounds 9 --seconds 0.2

@@ -324,6 +324,15 @@ def make_hold_promises(
     yield Promise(text="largest process, more with --hold", limit=3, unit="MB", measured=grown)
 
 
+LEAST_GAIN = 1.9
+"""How much faster two runs of GROMACS on one CPU each must be with --hold. It was 2.0 on one machine."""
+
+
+def make_gmx_promise(free: Sequence[float], held: Sequence[float]) -> Promise:
+    """Return the promise about speeds without and with --hold, one of each per round."""
+    return _pair_promise("time with --hold, of that without", 1 / LEAST_GAIN, free, held)
+
+
 class WatchUsage(Record):
     """CPU time of `inspect --watch` in percent of a CPU, for ranks with so many threads each.
 

@@ -51,7 +51,7 @@ PARTS = {
     "workers": Part((f"{ALONE} --part workers",), packages=f"{WORKERS} gunicorn==27.0.1 celery==5.7.0"),
     "postgres": Part((f"{ALONE} --part postgres",), "postgresql postgresql-contrib util-linux"),
     "programs": Part(
-        (f"{ALONE} --part programs",), "nodejs r-base-core r-cran-data.table redis-server util-linux"
+        (f"{ALONE} --part programs",), "nodejs r-base-core r-cran-data.table redis-server gromacs util-linux"
     ),
     "hold": Part((f"OMPTEST_HOLD=1 {PYTEST} tests/live",)),
     "problems": Part((f"{ALONE} --part problems",), packages=f"{WORKERS} ray==2.60.0 {TORCH}"),
@@ -72,7 +72,7 @@ PARTS = {
     "surroundings": Part(("$PYTHON tests/surroundings.py",), "git make python3-venv mmdebstrap gpg"),
     "mutants": Part(("$PYTHON tests/mutants.py",)),
     "benchmarks": Part(
-        ("make bench",), f"mpich openmpi-bin hwloc-nox {SLURM} strace gcc libc6-dev", TORCH
+        ("make bench",), f"mpich openmpi-bin hwloc-nox {SLURM} strace gcc libc6-dev gromacs", TORCH
     ),
     "repeat": Part((BESIDE_A_BUSY_PROCESS,)),
     "long": Part((

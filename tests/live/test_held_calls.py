@@ -1,4 +1,7 @@
-"""Many calls at once in held ranks: each mask is right, no call fails or hangs, even if some are killed."""
+"""Many calls at once in held ranks: each mask is right, no call fails or hangs, even if some are killed.
+
+And a program that binds itself, GROMACS.
+"""
 
 import json
 import os
@@ -6,9 +9,13 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from statistics import median
 
+import pytest
+
+from benchmarks.gmx import make_command, make_input, read_speed
 from ompbind.cpuset import CpuSet
-from tests.live.conftest import OMPBIND, ranks_of, read_masks, start_program, two_cpus, wait_until
+from tests.live.conftest import OMPBIND, ranks_of, read_masks, required, start_program, two_cpus, wait_until
 from tests.live.not_held import NOT_HELD
 from tests.long import rounds
 
@@ -113,3 +120,25 @@ def test_the_tests_that_must_fail_with_hold_exist():
     names = [name.split("::") for name, _, _ in NOT_HELD]
     texts = {file: Path(__file__).with_name(file).read_text() for file, _ in names}
     assert not [name for file, name in names if f"\ndef {name}(" not in texts[file]]
+
+
+@pytest.mark.alone
+@pytest.mark.part("programs")
+def test_two_runs_of_gromacs_that_bind_themselves_stay_on_their_cpus_and_are_faster(ompbind, tmp_path):
+    two_cpus()
+    required("gmx")
+    plan = json.loads(ompbind("plan", "-n", "2", "-c", "1", "--format", "json").stdout)
+    cpus = [{*rank["cpus"]} for rank in plan["ranks"]]
+    make_input(tmp_path)
+    speeds = {"--hold": [], "--no-hold": []}
+    for option in [*speeds] * 5:
+        with start_program(*make_command(300, option), cwd=tmp_path) as run:
+            seen, wrong = look_outside(run, cpus)
+            messages = run.communicate()[1]
+        assert run.returncode == 0, messages
+        assert seen > 20
+        assert bool(wrong) == (option == "--no-hold"), (
+            "only without --hold, -pin on binds threads to other CPUs"
+        )
+        speeds[option].append(read_speed(tmp_path))
+    assert median(speeds["--hold"]) >= 1.5 * median(speeds["--no-hold"])
