@@ -220,8 +220,8 @@ PLANNING_OPTIONS: tuple[Option, ...] = (
         metavar="MODE", everyday=True, rare_in=("bench",),
         help="How to use the memory of the rank's NUMA nodes: {words}"),
     _binding("--hold", verbs=STARTING, read=_read_hold, bare="", words=(Hold.FIXED,), metavar="[=fixed]",
-        whole_run=True, help="Hold programs that bind themselves on the CPUs of their rank; =fixed: no "
-            "thread can change its CPUs (always so in exec)"),
+        whole_run=True, help="Keep threads on the CPUs of their rank, also in programs that bind "
+            "themselves; =fixed: no thread can change its CPUs (always so in exec)"),
     _binding("--strict", flag=True, whole_run=True,
         help="Stop with an error if ranks cannot be bound as requested, or if the CPU quota has less than "
              "one CPU for each"),

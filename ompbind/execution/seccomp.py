@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 
 from ompbind.cpuset import CpuSet
-from ompbind.errors import LaunchError
+from ompbind.errors import REFUSED, LaunchError
 from ompbind.execution.syscalls import load_calls, make_mask
 from ompbind.machine.model import MAX_CPUS
 from ompbind.planning.request import Hold
@@ -75,9 +75,9 @@ def install(mode: Hold) -> int:
     program = b"".join(struct.pack("HBBI", *step) for step in make_filter(SUCCEED if is_fixed else NOTIFY))
     buffer = calls.ctypes.create_string_buffer(program, len(program))
     header = struct.pack("HP", len(program) // 8, calls.ctypes.addressof(buffer))
-    # Without SPEC_ALLOW, kernels before 5.16 slow memory down; the third is for signals, since 5.19.
-    choices = [0] if is_fixed else [_NEW_LISTENER | _WAIT_KILLABLE, _NEW_LISTENER]
-    for flags in (_SPEC_ALLOW | choice for choice in choices):
+    # Without SPEC_ALLOW, kernels before 5.16 slow memory down. WAIT_KILLABLE, since 5.19, is for signals.
+    listening = _SPEC_ALLOW | _NEW_LISTENER
+    for flags in (_SPEC_ALLOW, 0) if is_fixed else (listening | _WAIT_KILLABLE, listening):
         result = calls.call(calls.numbers.seccomp, _SET_MODE_FILTER, flags, header)
         if result == -errno.EACCES:
             calls.control_process(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
@@ -88,12 +88,13 @@ def install(mode: Hold) -> int:
         what = "another program already answers system calls here"
         raise _make_error(what, "as an enclosing run with --hold, or a container manager")
     if result < 0:
-        raise _make_error(f"seccomp is refused here: {os.strerror(-result)}", "allow it", is_fixed=is_fixed)
+        what, is_any = f"seccomp is refused here: {os.strerror(-result)}", is_fixed or -result in REFUSED
+        raise _make_error(what, "allow it", is_any=is_any)
     return result
 
 
-def _make_error(what: str, hint: str, *, is_fixed: bool = False) -> LaunchError:
-    remedy = "or omit --hold" if is_fixed else "or use --hold=fixed if the program need not bind threads"
+def _make_error(what: str, hint: str, *, is_any: bool = False) -> LaunchError:
+    remedy = "or omit --hold" if is_any else "or use --hold=fixed if the program need not bind threads"
     return LaunchError(f"--hold: {what}", hint=f"{hint}, {remedy}")
 
 
