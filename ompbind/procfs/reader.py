@@ -80,9 +80,9 @@ def read_cpu_times() -> dict[int | None, CpuTimes]:
     """
     try:
         times = parse_cpu_times(read_file("/proc/stat").decode("ascii", "replace"))
+        return times if times.keys() >= os.sched_getaffinity(0) else {}
     except OSError:
         return {}
-    return times if times.keys() >= os.sched_getaffinity(0) else {}
 
 
 def read_stat(pid: int | str) -> Stat | None:
