@@ -70,7 +70,8 @@ VALUES = {
     "verbose": ["--verbose"],
     "on_failure": ["--on-failure=continue", "--on-failure=restart", "--on-failure=restart:2"],
     "timeout": ["--timeout=5"], "grace": ["--grace=3"], "keep_descendants": ["--keep-descendants"],
-    "verify": ["--verify=", "--verify=strict"], "report": ["--report=run.json"], "dry_run": ["--dry-run"],
+    "verify": ["--verify=", "--verify=strict"], "hold": ["--hold=", "--hold=fixed"],
+    "report": ["--report=run.json"], "dry_run": ["--dry-run"],
 }  # fmt: skip
 """Values of each option of `run`; each has an effect on HYBRID, at least with the options of NEEDED."""
 
