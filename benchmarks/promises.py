@@ -295,10 +295,10 @@ HELD_CALL_LIMITS_US = {
     ("inside", "--hold=fixed"): 1.0,
     ("outside", "--hold=fixed"): 1.0,
 }
-"""How long a call that binds a thread may take at most. It took 20, 29, 0.2 and 0.2 us on one machine."""
+"""How long a call that binds a thread may take at most. It took 19, 43, 0.4 and 0.4 us on one machine."""
 
 HELD_LIMITS = {"getppid": 1.5, "region": 3.5, "start, 1": 1.1, "start, 64": 1.1}
-"""Times with --hold at most, relative to those without. They were 1.2, 2.4, 1.02 and 0.98 on one machine."""
+"""Times with --hold at most, relative to those without. They were 1.1, 2.4, 1.08 and 1.08 on one machine."""
 
 
 def make_hold_promises(
