@@ -5,13 +5,9 @@ import stat
 
 import pytest
 
-from ompbind.execution.safe_files import find_risk, is_shared, open_parent
+from ompbind.execution.safe_files import is_shared, open_parent
 
 ROOT, ME, OTHER = 0, 1000, 1001
-
-
-def status(owner=ME, mode=stat.S_IFREG | 0o644, names=1, inode=7):
-    return os.stat_result((mode, inode, 5, names, owner, 100, 0, 0, 0, 0))
 
 
 @pytest.mark.parametrize(("user", "owner", "mode", "shared"), [
@@ -19,19 +15,8 @@ def status(owner=ME, mode=stat.S_IFREG | 0o644, names=1, inode=7):
     (ME, ME, 0o775, True), (ME, ME, 0o757, True), (ME, ME, 0o2755, False), (ROOT, ME, 0o755, True),
 ])  # fmt: skip
 def test_shared_directories(user, owner, mode, shared):
-    assert is_shared(status(owner, stat.S_IFDIR | mode, names=5), {user, ROOT}) == shared
-
-
-@pytest.mark.parametrize(("user", "owner", "kind", "names", "risk"), [
-    (ME, ROOT, stat.S_IFREG, 1, ""), (ME, OTHER, stat.S_IFREG, 1, "belongs to user 1001"),
-    (ROOT, ME, stat.S_IFREG, 1, "belongs to user 1000"), (ME, ROOT, stat.S_IFREG, 2, "hard links"),
-    (ME, ME, stat.S_IFIFO, 1, ""), (ME, OTHER, stat.S_IFLNK, 1, "belongs to user 1001"),
-    (ME, ME, stat.S_IFLNK, 2, "hard links"), (ME, ME, stat.S_IFDIR, 9, ""),
-])  # fmt: skip
-def test_risks_in_a_shared_directory(user, owner, kind, names, risk):
-    found = find_risk(status(owner, kind | 0o666, names), {user, ROOT})
-    assert risk in found
-    assert bool(found) == bool(risk)
+    status = os.stat_result((stat.S_IFDIR | mode, 7, 5, 2, owner, 100, 0, 0, 0, 0))
+    assert is_shared(status, {user, ROOT}) == shared
 
 
 def test_paths_lead_through_links(tmp_path, monkeypatch):
