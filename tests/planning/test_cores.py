@@ -6,7 +6,6 @@ from ompbind.commands.environment import RunSpec, make_identities
 from ompbind.commands.rank_command import make_command
 from ompbind.cpuset import CpuSet, union
 from ompbind.errors import PlanError, RequestError
-from ompbind.machine.model import Level
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.planning.metrics import measure, measure_plan
 from tests.machines import Shape, make_kinds, make_machine
@@ -136,19 +135,8 @@ def measured(shape, ranks, **changes):
     return measure(machine, machine.allowed, [CpuSet.from_list(cpus) for cpus in ranks.split()])
 
 
-@pytest.mark.parametrize(("shape", "ranks", "idle", "shared", "imbalance", "crossing"), [
-    (DUAL, "0-3 4-6", 1, 0, 1, (0, 0, 0)), (DUAL, "0 8", 7, 1, 0, (0, 0, 0)),
-    (DUAL, "0-7 0-7", 0, 8, 0, (0, 0, 0)), (DUAL, "0-2 3-4 5-7", 0, 0, 1, (1, 1, 1)),
-    (DUAL, "0-4 5-7", 0, 0, 2, (0, 0, 0)), (SNC, "2-5 6-9", 8, 0, 0, (2, 1, 2)),
-])  # fmt: skip
-def test_measures_of_a_placement(shape, ranks, idle, shared, imbalance, crossing):
-    found = measured(shape, ranks)
-    assert (found.idle, found.shared, found.largest - found.smallest) == (idle, shared, imbalance)
-    assert [boundary.level for boundary in found.borders] == [Level.NODE, Level.PACKAGE, Level.L3]
-    assert tuple(boundary.crossing for boundary in found.borders) == crossing
-
-
 def test_domains_kinds_and_idle_cores_are_counted():
+    assert [border.crossing for border in measured(SNC, "2-5 6-9").borders] == [2, 1, 2]
     assert [border.touched for border in measured(SNC, "2-5 0-1 6-15").borders] == [6, 4, 6]
     kinds = make_kinds(*map(CpuSet.from_list, ("0-1,4-5,8-15", "2-3,6-7")))
     assert measured(DUAL, "0-3 4-5 6", kinds=kinds).mixed == 1
