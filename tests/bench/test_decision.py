@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.decision import make_candidates, make_session, make_time, simulate_session
-from ompbind.bench.comparing import make_looks
 from ompbind.bench.decision import conclude, find_next
 from ompbind.bench.records import Candidate, Conditions, Kind, Metric, Rules, Run, Status, Verification
 from ompbind.bench.records import ComparisonResult as R
@@ -69,10 +68,6 @@ def announced(session):
     """The candidates that leave, each with the round before which that is said."""
     parts = (session.replace(runs=session.runs[:count]) for count in range(len(session.runs) + 1))
     return [(found.round, name) for found in map(find_next, parts) for name, _ in found.dropped]
-
-
-def test_looks_are_planned_and_the_last_round_is_a_look():
-    assert (make_looks(5), make_looks(39)) == ((5,), (8, 12, 18, 39))
 
 
 @pytest.mark.parametrize(("ratio", "matters", "expected"), [

@@ -108,10 +108,3 @@ PART, NO_NUMBER, NOT_COMPARED = "only a part of the number", "not a decimal numb
 def test_what_is_no_number_above_0_is_refused(tmp_path, pattern, line, message):
     write(tmp_path, f"{line}\n")
     assert message in read_wrong(tmp_path, pattern)
-
-
-@given(st.floats(min_value=1e-6, max_value=1e15), st.sampled_from(["{:.17g}", "{:.17e}", "{!r}"]))
-def test_numbers_are_read_as_they_were_written(tmp_path_factory, number, form):
-    directory = tmp_path_factory.mktemp("metric")
-    write(directory, f"before {number}\nt: {form.format(number)} s\n")
-    assert read(directory, r"t: (\S+)") == number
