@@ -3,7 +3,6 @@
 import pytest
 
 from ompbind.cpuset import CpuSet
-from ompbind.errors import PlanError
 from ompbind.machine.model import Level
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind
@@ -95,13 +94,6 @@ def test_the_only_rank_has_all_hardware_threads_of_the_only_core(shape, allowed,
     assert lists(made) == expected.split()
     is_told = "all hardware threads are used, as only one core is allowed" in notes(made).get("smt", "")
     assert is_told == (len(made.used) > 1 and made.used == made.machine.allowed and len(lists(made)) == 1)
-
-
-def test_no_core_is_left_if_the_only_core_is_reserved():
-    machine = make_machine(DUAL, allowed=CpuSet.from_list("2,10"))
-    for options in ({"reserve": 1}, {"reserve_total": 1}, {"service_cores": 1}):
-        with pytest.raises(PlanError):
-            plan(None, machine=machine, **options)
 
 
 def test_notes_report_idle_and_shared_cores_and_ranks_across_nodes():
