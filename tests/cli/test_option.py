@@ -8,7 +8,7 @@ import pytest
 
 from ompbind.cli.option import Given, Option, ValueLevel, VerbContext
 from ompbind.cli.readers import at_least, names_of, one_of
-from ompbind.errors import MaskError, OptionError
+from ompbind.errors import MaskError
 from ompbind.masks.mask import parse_mask
 
 
@@ -83,46 +83,9 @@ def test_values(line, files, variables, expected):
     assert parse(line, files, variables).params == {**NO_VALUES, **expected}
 
 
-@pytest.mark.parametrize(("line", "files", "variables", "level", "places"), [
-    ("", [], [], ValueLevel.DEFAULT, []),
-    ("", ["u:library=a"], ["LIBRARY=b c"], ValueLevel.VARIABLE,
-     ["u:library=a", "OMPBIND_LIBRARY", "OMPBIND_LIBRARY"]),
-    ("--library c", ["u:no-library"], ["LIBRARY=b"], ValueLevel.COMMAND_LINE,
-     ["OMPBIND_LIBRARY", "--library"]),
-])  # fmt: skip
-def test_sources(line, files, variables, level, places):
-    sources = parse(line, files, variables).sources
-    assert sources.is_given("library") == bool(places)
-    assert sources.level("library") == level
-    assert [given.place for given in sources.effective.get("library", ())] == places
-
-
-SEE_HELP = "see 'ompbind run --help'"
-
-
-@pytest.mark.parametrize(("line", "files", "variables", "message", "hint"), [
-    ("-n x", ["f:size=2"], [], "-n/--size: 'x'", SEE_HELP),
-    ("-np 4", [], [], "-n/--size: 'p'", "did you mean -n N?"),
-    ("--memory membind", [], [], "--memory: 'membind'", "did you mean 'bind'?"),
-    ("", [], ["SIZE=0"], "OMPBIND_SIZE: '0'", SEE_HELP),
-    ("--library a", ["f:library="], [], "f:library=: ", SEE_HELP),
-    ("", [], ["FORCE=maybe"], "OMPBIND_FORCE: 'maybe'", ""),
-    ("", [], ["LIBRARY='a"], "OMPBIND_LIBRARY: ", "close each quote"),
-    ("--mask 0-", [], [], "a number is missing", ""),
-    ("", [], ["MASK=0-"], "OMPBIND_MASK: a number is missing", ""),
-    ("", ["f:mask=0-"], [], "f:mask=0-: a number is missing", ""),
-])  # fmt: skip
-def test_a_wrong_value_names_its_source(line, files, variables, message, hint):
-    with pytest.raises((OptionError, MaskError)) as caught:
-        parse(line, files, variables)
-    assert caught.value.message.startswith(message)
-    assert caught.value.hint == hint
-    assert "a number" not in message or (caught.value.text, caught.value.span[0]) == ("0-", 2)
-    assert parse(line, files, variables, resilient_parsing=True)  # completion goes on
-
-
-@pytest.mark.parametrize("line", ["--size", "--nope", "--no-size=1", "--force=1", "--no-words"])
-def test_what_click_refuses(line):
-    with pytest.raises(click.UsageError):
-        parse(line)
-    assert parse(f"-f {line}", resilient_parsing=True).params["force"]
+@pytest.mark.parametrize(("files", "variables"), [([], ["MASK=0-"]), (["f:mask=0-"], [])])
+def test_a_wrong_mask_names_its_source_and_of_a_list_the_highest_level_counts(files, variables):
+    with pytest.raises(MaskError) as caught:
+        parse("", files, variables)
+    assert caught.value.message.startswith("OMPBIND_MASK: " if variables else "f:mask=0-: ")
+    assert parse("--library c", ["u:library=a"]).sources.level("library") == ValueLevel.COMMAND_LINE
