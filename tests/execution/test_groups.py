@@ -168,7 +168,6 @@ class Kernel:
 
 @st.composite
 def make_groups(draw):
-    """Draw the ranks of each group, the groups with --ready, and options."""
     names = "abcd"[: draw(st.integers(1, 4))]
     sizes = [draw(st.integers(1, 3)) for _ in names]
     checked = {name for name in names if draw(st.booleans())}

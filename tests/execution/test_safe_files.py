@@ -5,6 +5,8 @@ import stat
 
 import pytest
 
+from ompbind.errors import LaunchError
+from ompbind.execution.output.log_files import LogDirectory
 from ompbind.execution.safe_files import is_shared, open_parent
 
 ROOT, ME, OTHER = 0, 1000, 1001
@@ -57,3 +59,17 @@ def test_only_the_expected_file_is_opened(tmp_path):
     with pytest.raises(OSError, match="symbolic links"):
         directory.open_existing(name, expected)
     directory.close()
+
+
+def make_link(path):
+    path.with_name("target").write_text("precious")
+    path.symlink_to("target")
+
+
+@pytest.mark.parametrize("make", [make_link, os.mkfifo, os.mkdir])
+def test_only_a_regular_log_file_is_overwritten_although_the_check_was_before(tmp_path, make):
+    path, logs = tmp_path / "0.out", LogDirectory(str(tmp_path), ["0"], force=True)
+    make(path)
+    with pytest.raises(LaunchError, match="is not a regular file"):
+        logs.open("0", "out")
+    assert not path.is_symlink() or path.read_text() == "precious"

@@ -40,7 +40,6 @@ def test_the_step_doubles_to_half_a_minute_and_begins_again_to_confirm_an_issue(
 
 
 def result(*codes, severity=Severity.ERROR):
-    """Return a result of rank 0 with issues of these codes."""
     issues = tuple(ThreadIssue(code=code, severity=severity, threads=1, text=code) for code in codes)
     rank = RankVerification(rank=0, verdict=Verdict(issues=issues, summary="fine"), seen_s=1.0)
     return VerificationResult(ranks=(rank,), complete=True, stable=True, seen_s=1.0)
