@@ -5,9 +5,8 @@ The reference functions are written from the descriptions and sources of these p
 - PRRTE `--map-by device=gpu` (pull requests 2667 and 2671 of openpmix/prrte, August 2026): one process per
   device; it gets CPUs local to the device. With `ndev=N` a process has several devices, and the CPUs of
   their common ancestor.
-- mpibind (`src/internals.c` of LLNL/mpibind): tasks are divided among the NUMA nodes with GPUs, evenly at
-  commit 02aeff0b, and by the number of their GPUs later. A node divides its cores and GPUs among its tasks.
-  Fewer tasks than nodes get whole nodes.
+- mpibind (`src/internals.c` of LLNL/mpibind): tasks are divided among the NUMA nodes by the number of their
+  GPUs. A node divides its cores and GPUs among its tasks. Fewer tasks than nodes get whole nodes.
 - `torch.numa.binding` of PyTorch 2.9: the node or the package of a GPU, or a part of it. An unknown node is
   taken for node 0.
 """
@@ -69,7 +68,7 @@ def split_by_gpus(ranks, numbers):
     return [share + (node in larger) for node, (share, _) in enumerate(shares)]
 
 
-def mpibind(machine, gpus, ranks, division):
+def mpibind(machine, gpus, ranks):
     """The devices and the domain of each task; nothing where tasks would share cores."""
     nodes = machine.at(Level.NODE)
     if ranks < len(nodes):
@@ -77,9 +76,7 @@ def mpibind(machine, gpus, ranks, division):
         return [(tuple(gpu for gpu in gpus if node_of(machine, gpu) in own), cpus) for own, cpus in parts]
     found = {node: [gpu for gpu in gpus if node_of(machine, gpu) == node] for node in nodes}
     on_nodes, rows = {node: own for node, own in found.items() if own}, []
-    numbers = [len(tasks) for tasks in split(range(ranks), len(on_nodes))]
-    if division == "by GPUs":
-        numbers = split_by_gpus(ranks, [*map(len, on_nodes.values())])
+    numbers = split_by_gpus(ranks, [*map(len, on_nodes.values())])
     for (node, own), tasks in zip(on_nodes.items(), numbers, strict=True):
         if len(machine.at(Level.CORE, node.cpus & machine.allowed)) < tasks:
             return []
@@ -122,13 +119,11 @@ def test_prrte_and_torch_numa(name):
 
 
 def count_users(rows):
-    """The largest number of ranks that share a device."""
     return max(Counter(device.name for devices, _ in rows for device in devices).values())
 
 
 @pytest.mark.parametrize("name", SAMPLED or [ABSENT])
-@pytest.mark.parametrize("division", ["even", "by GPUs"])
-def test_mpibind(name, division):
+def test_mpibind(name):
     """Where mpibind gives ranks whole cores and equal numbers of devices, or one more, as ompbind does.
 
     On some machines it gives equal numbers of cores instead, and lets more ranks share a device.
@@ -136,7 +131,7 @@ def test_mpibind(name, division):
     machine, gpus = read_gpus(name)
     compared = 0
     for ranks in range(1, 17) if gpus else ():
-        other = mpibind(machine, gpus, ranks, division)
+        other = mpibind(machine, gpus, ranks)
         sizes = {len(devices) for devices, _ in other} or {0}
         if max(sizes) - min(sizes) > 1 or 0 in sizes:
             continue

@@ -27,7 +27,6 @@ LOCALITIES = [*dict.fromkeys((*DOMAINS, SMALL.online))]
 
 
 def divide(chosen):
-    """Divide the cores of SMALL among ranks with these localities."""
     cores = Cores(table=SMALL.table, rows=tuple(range(len(SMALL.table.cores))), distances={})
     localities = [DeviceLocality(cpus=cpus, preferred=cpus, near=cpus) for cpus in chosen]
     shares = divide_near_devices(cores, localities, 1, lambda part, ranks: balanced(part, ranks))

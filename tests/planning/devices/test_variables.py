@@ -29,12 +29,10 @@ MIXED = (make_gpu(0, product="2330"), make_gpu(1, product="1eb8"))
 
 
 def visible(gpus, env):
-    """The numbers of the visible GPUs, in their order."""
     return [device.index for device in find_visible_devices(gpus, env).devices]
 
 
 def words(gpus, env=()):
-    """The words of the visible GPUs, by variable."""
     found = {}
     for word in find_visible_devices(gpus, dict(env)).words:
         found.setdefault(word.variable, {})[int(word.device.removeprefix("gpu:"))] = word.word
@@ -65,7 +63,6 @@ def test_indices_count_the_gpus_that_are_accessible_and_others_are_never_visible
 
 
 def make_instances(*numbers, uuids=("", "", "")):
-    """MIG instances, each of the GPU with a number."""
     return [make_gpu(n, uuid=uuids[i]).replace(partition=i, index=i) for i, n in enumerate(numbers)]
 
 
@@ -173,7 +170,6 @@ def planned(devices, given, env, **options):
 
 
 def variables(devices, given, env=(), *, keep_env=False, added=(), **options):
-    """The variables for devices of each rank."""
     plan = planned(devices, given, dict(env), **options)
     spec = RunSpec(argv=(), run_id="run", base=dict(env), keep_env=keep_env, added_variables=added)
     made = [make_variables(plan, identity, spec) for identity in make_identities(len(plan.placements))]
