@@ -34,7 +34,6 @@ def observed(name):
 
 @functools.cache
 def what_is_missing():
-    """Return why no machine can be booted, or None."""
     if os.uname().machine != "x86_64":
         return "their topologies need x86_64"
     if not os.access(TOOL, os.X_OK):
@@ -46,7 +45,6 @@ def what_is_missing():
 
 
 def run_in_machine(options, *command, limit_s=BOOT_S):
-    """Boot a machine, run a command in it, and return its output; without machines, skip the test."""
     if missing := what_is_missing():
         pytest.skip(f"NOTE: no virtual machines: {missing}")
     words = [TOOL, "--timeout", str(limit_s), *options, "--", *command]
@@ -60,6 +58,5 @@ def run_in_machine(options, *command, limit_s=BOOT_S):
 
 @functools.cache
 def boot(name):
-    """Boot a machine, run its task in it, and return the results."""
     task = (sys.executable, str(HERE / "inside.py"), json.dumps(make_task(name)))
     return json.loads(run_in_machine(MACHINES[name].options, *task))

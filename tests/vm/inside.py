@@ -18,12 +18,7 @@ OMPBIND = str(Path(sys.executable).with_name("ompbind"))
 TIMEOUT_S = 60
 """Emulated CPUs are slow, but a command of ompbind that takes this long hangs."""
 
-KERNEL = """
-devices/system/cpu/online devices/system/cpu/offline devices/system/cpu/isolated devices/system/cpu/nohz_full
-devices/system/cpu/cpu*/topology/*_cpus_list devices/system/cpu/cpu*/cache/index*/level
-devices/system/cpu/cpu*/cache/index*/shared_cpu_list devices/system/node/node*/cpulist
-devices/system/node/node*/distance devices/system/node/node*/meminfo
-"""
+KERNEL = ("online", "offline", "isolated", "nohz_full")
 SHOW = 'exec cat /proc/self/environ /proc/self/status /proc/self/numa_maps >"$0/$OMPBIND_RANK"'
 """A rank writes its environment, status and memory to its own file, so that lines never mix."""
 
@@ -34,9 +29,7 @@ INHERITED = {**os.environ, "GOMP_CPU_AFFINITY": "0"}
 def main():
     task = json.loads(sys.argv[1])
     results = {
-        "kernel": {
-            str(path): path.read_text() for pattern in KERNEL.split() for path in Path("/sys").glob(pattern)
-        },
+        "kernel": {name: Path("/sys/devices/system/cpu", name).read_text() for name in KERNEL},
         "allowed": status_value(Path("/proc/self/status").read_text()),
         "topo": finish([OMPBIND, "topo", "--format", "json"])["out"],
         "placed": {options: place(options) for options in task["placed"]},
@@ -62,7 +55,6 @@ def place(options):
 
 
 def bind(options):
-    """Run ranks that write their affinity mask, environment and memory."""
     with tempfile.TemporaryDirectory() as directory:
         done = finish([*run_command(options), directory])
         return {**done, "ranks": read_ranks(directory)}
