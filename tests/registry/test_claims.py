@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.cpuset import EMPTY, CpuSet, union
+from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.errors import OmpbindError
 from ompbind.planning.other_runs import NAMED_RUNS, LiveRun, find_other_runs
 from ompbind.registry.claims import (
@@ -19,7 +19,7 @@ from ompbind.registry.claims import (
     read_exit,
     write_claim,
 )
-from ompbind.registry.registry import make_live_run, render_ignored
+from ompbind.registry.registry import render_ignored
 from ompbind.text import NAME_LIMIT, clean_name
 from tests.planning.test_conflicts import live, plan
 
@@ -47,17 +47,6 @@ def test_ranks_of_one_job_are_not_others_unless_of_another_user():
     assert find_other_runs((mine, foreign), claimant(placement_index=1)) == (foreign,)
     assert [claimant(placement_index=1).is_same_job(run) for run in (mine, foreign)] == [True, False]
     assert find_other_runs((mine, foreign), claimant()) == (mine, foreign)
-
-
-def test_a_claim_has_the_ranks_and_reserved_cpus():
-    made = plan("avoid", live("0"), ranks=2, reserve=1)
-    run = make_live_run(made, claimant(parent_run_id="around"))
-    assert [(rank, str(cpus)) for rank, cpus in run.ranks] == [(0, "1-2"), (1, "4-6")]
-    assert run.claimed == union(placement.cpuset for placement in made.placements) | made.reserved
-    assert (str(run.avoided), run.parent_run_id) == ("0,8", "around")
-    rank = make_live_run(made, claimant(placement_index=1, rank=9))
-    assert rank.ranks == ((9, made.placements[1].cpuset),)
-    assert rank.claimed == run.claimed
 
 
 names = st.text(min_size=1, max_size=NAME_LIMIT).map(clean_name)
