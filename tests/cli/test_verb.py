@@ -1,8 +1,10 @@
 """The table of options: everything that follows from a row."""
 
+import sys
+
 from ompbind.cli.options import find_options
 from ompbind.planning.request import Request
-from tests.toys import run_with
+from tests.live.conftest import one_line, run_program
 
 
 def test_options_of_a_request_have_its_defaults():
@@ -24,6 +26,13 @@ options.LAUNCH_OPTIONS += (Option("--mood", section=RANKS, verbs=("run", "plan")
 from ompbind.cli.run import VERB
 VERB.run = lambda ctx: print("mood", ctx.params["mood"], ctx.sources.place("mood"))
 """
+
+
+def run_with(row, *args, **env):
+    """Run ompbind after Python code that adds a row; return its output on one line."""
+    script = f"{row}\nfrom ompbind.cli.main import main\nmain({list(args)!r})"
+    done = run_program(sys.executable, "-c", script, env=env)
+    return one_line(done.stdout + done.stderr)
 
 
 def test_a_row_is_found_everywhere(tmp_path):
