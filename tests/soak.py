@@ -70,7 +70,6 @@ def do(event: Event, process: subprocess.Popen[str], stop: list[str]) -> None:
 
 
 def make_words(scene: Scene, plan: Plan) -> list[str]:
-    """Return the options and commands of a plan."""
     words, names = [*plan.options, "--run-id", scene.marker], "abc"[: len(plan.groups)]
     for name, group in zip(names, plan.groups, strict=True):
         port = str(*find_free_ports(1))

@@ -106,7 +106,6 @@ def make_usual_session(**fields):
 
 
 def make_scaling_session(**fields):
-    """A session with 1, 2, 4 and 8 ranks that share one job."""
     factors = {
         f"{count(ranks, 'rank')}, {name}": factor / ranks**0.9
         for ranks in (1, 2, 4, 8)

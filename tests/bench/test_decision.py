@@ -31,7 +31,6 @@ def run_all(candidates, times, *, change=None, runs=(), **rules):
 
 
 def run_times(*times, **options):
-    """A session of unbound, default, a=1 and b=1, or of the first of them."""
     candidates = (UNBOUND, DEFAULT, A, B)[: len(times)]
     names = (candidate.name for candidate in candidates)
     return run_all(candidates, dict(zip(names, times, strict=True)), **options)
@@ -56,7 +55,6 @@ def results(session):
 
 
 def ran(session):
-    """The rounds of each candidate, without its warm-up."""
     rounds = {}
     for run in session.runs:
         if run.round:

@@ -38,7 +38,6 @@ VM = make_machine(Shape(cores=2))
 
 @pytest.fixture(autouse=True)
 def no_settings(monkeypatch, tmp_path):
-    """No configuration file and no variable of ompbind has an effect."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -47,7 +46,6 @@ def no_settings(monkeypatch, tmp_path):
 
 
 def make(words, machine=XEON):
-    """The candidates by name, and the reasons of refusals by name."""
     starts, refusals = make_starts(read_bench(*shlex.split(words)), machine, make_plan)
     by_name = {start.candidate.name: start for start in starts}
     assert len(by_name) == len(starts)

@@ -103,7 +103,6 @@ def test_stops_before_a_run_that_would_exceed_the_budget(budget_s, runs, monkeyp
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("saving", [False, True])
 def test_a_signal_keeps_the_runs_before_and_the_run_that_is_saved(number, saving):
-    """Memory and the results file have the same runs."""
     handler = signal.getsignal(number)
     ignored = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it stays ignored, as after nohup
 
@@ -139,7 +138,6 @@ def path(tmp_path):
 
 
 def run_with_file(path, session=None):
-    """Run a session, or resume it, with a results file."""
     results, session = open_results(path, session or make_session(), any_seed=True)
     with closing(results):
         loop = SessionLoop(session, make_starts(session), make_run, results.append, find_next=find_next)

@@ -5,7 +5,6 @@ import json
 import re
 import subprocess
 from statistics import fmean, median, stdev
-from xml.etree import ElementTree
 
 import pytest
 
@@ -206,13 +205,6 @@ COMMAND = "python serve.py --name 'two words'"
 def export(name, session=None):
     session = session or make_usual_session()
     return EXPORTS[name][0](session, conclude(session))
-
-
-def test_a_picture_is_the_table_and_loads_nothing():
-    text = export("svg")
-    shown = "".join(ElementTree.fromstring(text).itertext()).replace("\xa0", " ")
-    assert "strategy=spread" in shown
-    assert "url(http" not in text
 
 
 def test_json_has_the_conclusion_and_the_form_of_hyperfine():
