@@ -149,7 +149,6 @@ def draw(seed: int, number: int) -> list[Mutant]:
 
 
 def words_of(text: str) -> set[str]:
-    """Return the words of a text, names also by their parts."""
     return {*re.findall(r"[^\W_]{3,}", text), *re.findall(r"\w{3,}", text)}
 
 
@@ -241,7 +240,6 @@ class Copy:
         return ""
 
     def catch(self, mutant: Mutant) -> str:
-        """Return what catches a mutant, "" if nothing does."""
         own, rest = order_tests(mutant)
         try:
             if failed := self.find_failure(mutant, own, ROOM_S):
@@ -277,7 +275,6 @@ def try_mutants(mutants: list[Mutant], jobs: int) -> list[tuple[Mutant, str]]:
 
 
 def report(results: list[tuple[Mutant, str]]) -> bool:
-    """Print how many mutants were caught, and return whether these are enough."""
     drawn = Counter(room_of(mutant.file) for mutant, _ in results)
     caught = Counter(room_of(mutant.file) for mutant, test in results if test)
     print("", *(f"{caught[room]:4} of {drawn[room]:3} caught in {room}" for room in drawn), sep="\n")

@@ -121,7 +121,6 @@ class Nodes:
         return {name: value for name, value in env.items() if name != RUNTIME_DIR}
 
     def network(self):
-        """Return the shell script that makes interfaces in a new network namespace and runs a command."""
         return NETWORK.format(ip=required("ip"))
 
     def commands(self, name, bind):
@@ -139,13 +138,11 @@ class Nodes:
         ]
 
     def forget(self):
-        """Prepare for the next job: no rank has started or written a file."""
         for kind in ("started", "report"):
             for path in self.directory.glob(f"{kind}-*"):
                 path.unlink()
 
     def reports(self):
-        """Return what each rank has written into a file of its own, in the order of ranks."""
         found = sorted(self.directory.glob("report-*"), key=lambda path: int(path.name.partition("-")[2]))
         return [json.loads(path.read_text()) for path in found]
 

@@ -93,7 +93,6 @@ def install(part: Part, with_programs: bool) -> None:
 
 
 def run(name: str, with_programs: bool) -> bool:
-    """Run a part, and return whether all its commands succeeded."""
     llvm = str(ROOT / ".venv/llvm")
     env = {"OMPTEST_LLVM_ROOT": llvm, **os.environ, "OMPTEST_ALL": "1", "PYTHON": sys.executable}
     for variable in ("ARGS", "PARTS", "MAKEFLAGS"):  # of `make test-all`: not for targets that parts make

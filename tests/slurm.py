@@ -126,7 +126,6 @@ def write_config(directory, names, gpus, settings, plugin, proctrack):
 
 
 def find_free_ports(count):
-    """Unused ports, so that several clusters can run at the same time."""
     with ExitStack() as stack:
         opened = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in opened:

@@ -277,7 +277,6 @@ def run_command(row: Surrounding, env: dict[str, str], command: str, log: Path) 
 
 
 def run_surrounding(name: str, base: Path) -> bool:
-    """Make a surrounding, run its commands, print what happened, and return whether they passed."""
     row, log, took, wrong = TABLE[name], LOGS / f"{name}.log", [], ""
     print(f"== {name}: {row.what}", flush=True)
     log.write_bytes(b"")

@@ -24,7 +24,6 @@ CODE = re.findall(r"```python\n(.*?)```", PAGE, re.S)
 
 
 def failures(text, name, names):
-    """Run the examples of a text, and return what doctest reports."""
     reported = []
     test = doctest.DocTestParser().get_doctest(text, {}, name, name, 0)
     test.globs = names

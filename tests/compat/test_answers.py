@@ -41,7 +41,6 @@ def find_cores(machine, cpus):
 
 
 def leaves_cores_idle(machine, plan, theirs):
-    """Whether vLLM uses only some of the CPUs of each rank, and half of its cores."""
     ours = [rank.cpuset for rank in plan.placements]
     return all(
         given < rank and 2 * len(find_cores(machine, given)) <= len(find_cores(machine, rank)) + 1

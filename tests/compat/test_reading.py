@@ -35,7 +35,6 @@ def wanted(
 
 
 def show(made):
-    """The CPUs of each rank, with its service CPUs after a plus."""
     ranks = ((rank.compute, rank.service_cpus) for rank in made.placements)
     return " ".join(f"{compute}+{service}" if service else str(compute) for compute, service in ranks)
 

@@ -40,7 +40,6 @@ RUN = LiveRun(run_id="other", pid=77, uid=0, started=0, ranks=(), claimed=CPUS("
 
 
 def here(machine=PLAIN, env=(), allowed=None, **changes):
-    """The facts of a machine; `allowed` are its allowed CPUs."""
     machine = machine if allowed is None else machine.replace(allowed=CPUS(allowed))
     return facts.HostFacts(env=dict(env), machine=machine, **{"runs": (), **changes})
 

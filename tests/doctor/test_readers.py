@@ -20,7 +20,6 @@ CPU = "sys/devices/system/cpu"
 
 @pytest.fixture
 def tree(tmp_path):
-    """Write a machine of two nodes and four CPUs, with more files."""
     return lambda files: DirectoryRoot(str(write_tree(tmp_path, Shape(packages=2, cores=2), files)))
 
 

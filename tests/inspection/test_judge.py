@@ -242,7 +242,6 @@ def rank_plan(bind):
 
 
 def executed(masks, *libraries, env=None, **more):
-    """Return a process that a rank started with two threads, with other variables if `env` is given."""
     return process(masks, *libraries, **{**IDENTITY, "OMP_NUM_THREADS": "2", **(env or {})}, **more)
 
 

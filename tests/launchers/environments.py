@@ -9,7 +9,6 @@ import shlex
 
 
 def make_env(text: str, prefix: str = "") -> dict[str, str]:
-    """Make variables from words like NAME=VALUE, each name with a prefix."""
     pairs = (word.partition("=") for word in shlex.split(text))
     return {f"{prefix}{name}": value for name, _, value in pairs}
 

@@ -155,7 +155,6 @@ def test_errors_have_a_position_and_name_all_cpus_only_if_these_can_be_planned(t
 
 
 def find_masks(hint):
-    """The masks that a hint suggests."""
     words = shlex.split(hint.replace(";", " ").replace("?", " "))
     return [mask for option, mask in pairwise(words) if option in ("-m", "--mask") and mask != "names"]
 

@@ -8,7 +8,6 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def load_script(path):
-    """Return the module of a script, such as "packaging/release_check.py"."""
     spec = util.spec_from_file_location(f"script_{Path(path).stem}", ROOT / path)
     module = sys.modules[spec.name] = util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -53,7 +53,6 @@ def read_blocks(section, start=""):
 
 @pytest.fixture(scope="session")
 def tools(tmp_path_factory):
-    """A directory with pipx and uv, and nothing else."""
     directory = tmp_path_factory.mktemp("tools")
     run(sys.executable, "-m", "venv", directory)
     run(directory / "bin/pip", "install", "-q", "--disable-pip-version-check", "pipx", "uv")

@@ -27,7 +27,6 @@ WITH_GPUS = DUAL.replace(devices=make_nvidia_gpus())  # four
 
 
 def groups(machine, *options, occupied=(), **common):
-    """Plan groups a, b, … with these options; return the plan."""
     requests = []
     for name, own in zip("abcdef", options, strict=False):
         mask = parse_mask(own["mask"]) if "mask" in own else None

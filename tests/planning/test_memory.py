@@ -24,7 +24,6 @@ FOUR = with_distances(UNKNOWN, [(10, 12, 21, 21), (12, 10, 21, 21), (21, 21, 10,
 
 
 def plan(machine=FOUR, mems=None, nodes=None, **options):
-    """Make a plan where only the memory of the nodes `mems` is allowed."""
     allowed = None if mems is None else CpuSet.from_list(mems)
     named = parse_mask(nodes) if nodes else None
     return plan_on(machine.replace(memory_allowed=allowed), **{"ranks": 2, "nodes": named, **options})

@@ -88,7 +88,6 @@ def codes_of(made):
 
 
 def is_shared(request):
-    """Return whether all ranks have the same CPUs."""
     return request.is_unbound or (request.needs_strategy and STRATEGIES[request.strategy].overlapping)
 
 
@@ -154,7 +153,6 @@ def check_sets(made):
 
 
 def check_threads_of_cores(made):
-    """Check how many CPUs of each core are used, and which."""
     machine, request = made.machine, made.request
     is_default = request.mask is None or request.mask.text == "auto"
     is_sharing = "shared-cores" in codes_of(made)
@@ -211,7 +209,6 @@ def check_threads(made):
 
 
 def check_ranks(made):
-    """Check the nodes, places and variables of every rank."""
     nodes = {cpu: node.number for node in made.machine.nodes for cpu in node.cpus}
     allowed = set(nodes.values() if made.machine.memory_allowed is None else made.machine.memory_allowed)
     for placement in made.placements:

@@ -136,7 +136,6 @@ def test_compact_and_spread_are_the_best_of_all_places(cores, data):
 
 
 def draw_requested(cores, data):
-    """Draw a number of ranks and the cores of each that fit."""
     ranks, size = draw_sized(cores, data)
     compute = data.draw(st.integers(1, size))
     service = data.draw(st.integers(0, size - compute))
@@ -224,7 +223,6 @@ CLUSTERS = PACKAGES.replace(kinds=kinds_of(4, 8))  # as Linux on Arm without ACP
 
 
 def renumbered(machine, numbers):
-    """Return the same machine with other numbers of its NUMA nodes."""
     return machine.replace(
         nodes=tuple(node.replace(number=numbers[node.number]) for node in machine.nodes),
         domains=tuple(

@@ -97,7 +97,6 @@ PYTHON = Workload(program="/usr/bin/python3", python="/usr/bin/python3")
 
 
 def counts(machine=MACHINE, **options):
-    """The variables for numbers of threads of rank 0, those that are not set with None."""
     plan = make_plan(machine, Request(**{"ranks": 2, "workload": PYTHON, **options}))
     variables = make_thread_variables(plan, 0)
     return {name: variables[name] for name in THREAD_COUNTS}, plan

@@ -39,7 +39,6 @@ class ParallelConfig:
 
 
 def add_vllm():
-    """Add the modules of vLLM that the plug-in uses to those of this process."""
     for name in ("vllm", "vllm.utils", "vllm.config", "vllm.utils.ompmultiprocessing"):
         sys.modules[name] = ModuleType(name)
     sys.modules["vllm.config"].ParallelConfig = ParallelConfig

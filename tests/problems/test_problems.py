@@ -28,7 +28,6 @@ FILES = {
 
 
 def make_machine(directory, recording="", cores=1, nodes=1, **words):
-    """Write the files of a machine, and return the value of --topology."""
     if recording:
         path = RECORDINGS / f"dumps/{recording}.tar.gz"
         if not path.exists():
@@ -40,7 +39,6 @@ def make_machine(directory, recording="", cores=1, nodes=1, **words):
 
 
 def run(problem, directory):
-    """Run the command of a problem, and return its output as one line; the last word is the exit code."""
     work, stubs, machine = (directory / name for name in ("work", "stubs", "machine"))
     work.mkdir()
     stubs.mkdir()

@@ -71,7 +71,6 @@ def bits(text):
 
 
 def option(words, name):
-    """The value of --name=VALUE, None without one."""
     found = [word.partition("=")[2] for word in words if word.startswith(f"{name}=")]
     assert len(found) <= 1
     return found[0] if found else None
@@ -243,7 +242,6 @@ def test_slurm_gets_a_mask_of_gpus_by_address_for_each_task():
 
 
 def render_docker(gpus, ranks):
-    """The words for the last rank."""
     return shlex.split(render("docker", planned(gpus, ranks, {}))[0].splitlines()[-1])
 
 

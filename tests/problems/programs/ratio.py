@@ -10,7 +10,6 @@ import time
 
 
 def run(command):
-    """Run a command, and return its wall time in seconds; its messages go to standard error."""
     begun = time.monotonic()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return time.monotonic() - begun
