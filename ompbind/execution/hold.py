@@ -119,7 +119,7 @@ class Holder:
         """
         if target in (0, tid) or len(_read_numbers(tid)) <= 1:
             return target or tid
-        threads = reader.list_threads(tid)
+        threads = (tid, *reader.list_threads(tid))
         return next((each for each in threads if _read_numbers(each)[-1:] == [str(target)]), None)
 
     def _find_cpus(self, tid: int) -> tuple[int | None, CpuSet | None]:
@@ -156,8 +156,10 @@ class Holder:
 
 
 def _read_numbers(tid: int) -> list[str]:
-    """Return the numbers of a thread in the PID namespaces that it is in, the innermost last."""
-    return (status_value(reader.read_status(tid), "NSpid") or "").split()
+    """Return the numbers of a thread in the PID namespaces it is in, the innermost last; [] if it exits."""
+    with suppress(OSError):
+        return (status_value(reader.read_status(tid), "NSpid") or "").split()
+    return []
 
 
 def _read_mask(tid: int, address: int, size: int) -> CpuSet:

@@ -35,20 +35,24 @@ def ask(tid, cpus, form):
     mask = mask[:KERNEL_SIZE] if form == "page" else mask
     at = mmap.PAGESIZE - len(mask)  # the next page cannot be read
     pages[at : mmap.PAGESIZE] = mask
-    sizes = {"empty": 0, "short": other // 8 + 1, "huge": 0x7FFFFFFF, "page": 0xFFFFFFFF, "own": OWN_SIZE}
+    sizes = {"own": OWN_SIZE, "empty": 0, "long": 1 << 32, "short": other // 8 + 1, "page": 0xFFFFFFFF}
     address = {"bad": 1, "far": -1}.get(form, page + at)
-    return -call(SET, tid, 1 << 32 | 1024 if form == "long" else sizes.get(form, 1024), address)
+    return -call(SET, tid, sizes.get(form, 1024), address)
 
 
 def start(**options):
     return subprocess.Popen(["sleep", "60"], start_new_session=True, **options).pid
 
 
-def find_other_rank(supervisor, orphan):
+def start_orphan(**options):
+    return int(subprocess.check_output(["sh", "-c", "setsid sleep 60 >&- & echo $!"], **options))
+
+
+def find_other_rank(supervisor, orphans):
     """Wait for the other rank and its second thread; return both threads."""
     while True:
         with open(f"/proc/{supervisor}/task/{supervisor}/children") as file:
-            others = set(map(int, file.read().split())) - {os.getpid(), orphan}
+            others = set(map(int, file.read().split())) - {os.getpid(), *orphans}
         if others and len(threads := os.listdir(f"/proc/{min(others)}/task")) == 2:
             return sorted(map(int, threads))
         time.sleep(0.01)
@@ -61,14 +65,14 @@ thread.start()
 if os.environ["RANK"] == "1":
     thread.join()
     sys.exit()
-orphan = int(subprocess.check_output(["sh", "-c", "setsid sleep 60 >&- & echo $!"], env={}))
+daemon, orphan = start_orphan(), start_orphan(env={})
 targets = {
     "self": 0, "pid": os.getpid(), "thread": thread.native_id, "session": start(), "bare": start(env={}),
-    "orphan": orphan, "outsider": outsider, "supervisor": os.getppid(), "absent": 1 << 22 | 1, "negative": -1,
-    "long": 1 << 32,
+    "daemon": daemon, "orphan": orphan, "outsider": outsider, "supervisor": os.getppid(), "long": 1 << 32,
+    "absent": 1 << 22 | 1, "negative": -1,
 }  # fmt: skip
 if os.environ["WORLD_SIZE"] == "2":
-    targets["other"], targets["other's"] = find_other_rank(os.getppid(), orphan)
+    targets["other"], targets["other's"] = find_other_rank(os.getppid(), (daemon, orphan))
 masks = {"own": {own}, "both": {own, other}, "other": {other}, "absent": {8191}, "none": {}}
 masks["all"] = {*range(8192)}
 for target, cpus, form in map(str.split, sys.argv[6:]):

@@ -19,7 +19,9 @@ def rows():
         alone = bind in ("rank", "exact") or name in ("libomp 14", "libomp 19")
         is_corner = name == "libgomp" or (alone if ranks == 1 else bind == "exact" and "16" not in name)
         marks = [pytest.mark.part("torch")] * ("torch" in name) + [pytest.mark.long] * (not is_corner)
-        yield pytest.param(name, bind, ranks, marks=marks)
+        yield pytest.param(name, bind, ranks, "", marks=marks)
+    for name, bind in itertools.product(("libgomp", "libomp 19", "libiomp5"), ("thread", "exact")):
+        yield pytest.param(name, bind, 1, "--hold")
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +29,8 @@ def programs(tmp_path_factory):
     return tmp_path_factory.mktemp("programs")
 
 
-@pytest.mark.parametrize(("name", "bind", "ranks"), [*rows()])
-def test_threads_and_children_have_the_cpus_of_their_rank(ompbind, programs, name, bind, ranks):
+@pytest.mark.parametrize(("name", "bind", "ranks", "hold"), [*rows()])
+def test_threads_and_children_have_the_cpus_of_their_rank(ompbind, programs, name, bind, ranks, hold):
     """One rank has both CPUs, two ranks have one each; all cases of a program are one run."""
     cpus = two_cpus()
     of_ranks = [cpus] if ranks == 1 else [[cpu] for cpu in cpus]
@@ -36,7 +38,7 @@ def test_threads_and_children_have_the_cpus_of_their_rank(ompbind, programs, nam
     cases = runtimes.pairs([other for other in runtimes.opposites(name) if ranks == 1 or other in fewer])
     mask = "|".join(",".join(map(str, own)) for own in of_ranks)
     command = (str(runtimes.build_program(name, programs)), *(pair.argument() for pair in cases))
-    done = ompbind("run", "-n", str(ranks), "-m", mask, "--bind", bind, "--", *command)
+    done = ompbind("run", *hold.split(), "-n", str(ranks), "-m", mask, "--bind", bind, "--", *command)
     assert done.returncode == 0, done.stderr
     output = runtimes.read_cases(done.stdout)
     for (rank, own), pair in itertools.product(enumerate(of_ranks), cases):
