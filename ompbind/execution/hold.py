@@ -21,6 +21,7 @@ import os
 import struct
 from collections import Counter
 from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ompbind.commands.rank_variables import find_rank
@@ -143,16 +144,19 @@ class Holder:
         return rank, run.starts[rank][0].cpus
 
     def _note_outside(self, rank: int, tid: int, asked: CpuSet, given: CpuSet) -> None:
-        status = reader.read_status(tid)
-        process = status_value(status, "Tgid") or tid
-        if process != str(tid):  # a thread may have a name of its own
-            status = reader.read_status(process)
-        program = clean_name(status_value(status, "Name") or "?")
+        program = _read_program(tid, reader.read_file(f"/proc/{tid}/comm"))
         if all(program != known for _, known in self._outside):
             name, wanted = self._run.starts[rank][0].name, named("CPU", asked)
             stays = f"and stays on {named('CPU', given)} (--hold)"
             self._run.output.message(f"{name}: {program} asked for {wanted}, {stays}")
         self._outside[rank, program] += 1
+
+
+@lru_cache(1000)
+def _read_program(tid: int, _name: bytes) -> str:
+    """Return the name of the process of a thread; `_name` is that of the thread, new after each exec."""
+    process = status_value(reader.read_status(tid), "Tgid") or tid
+    return clean_name(status_value(reader.read_status(process), "Name") or "?")
 
 
 def _read_numbers(tid: int) -> list[str]:
