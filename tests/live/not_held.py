@@ -3,6 +3,7 @@
 ESCAPES = "threads leave the CPUs of their rank"
 SETUID = "a program gets the rights of another user"
 NEEDS_PROC = "--hold takes /proc"
+COMPARED = "with --hold is compared with without"
 RECORDED = "a plan contains --hold"
 
 ENDS = "test_run_ends.py::test_each_run_has_the_exit_code_the_last_line_and_the_report_of_the_table"
@@ -11,6 +12,8 @@ NOT_HELD = (
     ("test_allocations.py::test_a_rank_outside_of_its_outer_rank_is_warned_about", "", ESCAPES),
     ("test_bench_runs.py::test_the_warm_up_and_every_tenth_round_are_verified", "unbinds itself", ESCAPES),
     ("test_elsewhere.py::test_a_failing_rank_takes_its_group_and_the_others_down", "", "--hold takes ctypes"),
+    ("test_hold.py::test_a_program_stays_on_the_cpus_of_its_rank_only_with_hold", "", COMPARED),
+    ("test_hold.py::test_verify_and_the_report_show_what_was_held", "-125", COMPARED),
     ("test_inspect.py::test_a_title_over_the_environment_is_no_changed_variable", "exec",
         "exec cannot hold ranks and bind their threads"),
     ("test_inspect.py::test_threads_that_leave_their_rank_are_found", "", ESCAPES),
