@@ -295,7 +295,7 @@ HELD_CALL_LIMITS_US = {
     ("inside", "--hold=fixed"): 1.0,
     ("outside", "--hold=fixed"): 1.0,
 }
-"""How long a call that binds a thread may take at most. It took 19, 43, 0.4 and 0.4 us on one machine."""
+"""How long a call that binds a thread may take at most. It took 20, 35, 0.4 and 0.4 us on one machine."""
 
 HELD_LIMITS = {"getppid": 1.5, "region": 3.5, "start, 1": 1.15, "start, 64": 1.15}
 """Times with --hold at most, relative to those without. They were 1.1, 2.4, 1.08 and 1.08 on one machine."""
