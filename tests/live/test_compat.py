@@ -33,22 +33,6 @@ def test_ranks_are_bound_to_the_lists_in_their_order(ompbind, family):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-SHOW_SERVICE = """
-import os
-print(sorted(os.sched_getaffinity(0)), *map(os.environ.get, ("OMP_NUM_THREADS", "OMPBIND_SERVICE_CPUS")))
-"""
-
-
-@pytest.mark.parametrize(("verb", "reserved"), [("run", None), ("exec", "0")])
-def test_reserved_cpus_are_in_the_affinity_mask_without_openmp_workers(ompbind, verb, reserved):
-    first, second = two_cpus()
-    env = {} if reserved is None else {"VLLM_CPU_NUM_OF_RESERVED_CPU": reserved}
-    command = (verb, "--compat", "vllm", "--smt", "all", "--", sys.executable, "-c", SHOW_SERVICE)
-    done = ompbind(*command, env=env, before=("taskset", "-c", f"{first},{second}"))
-    expected = f"1 {second}" if reserved != "0" else "2 "
-    assert done.stdout == f"[{first}, {second}] {expected}\n", done.stderr
-
-
 def test_a_rank_under_a_launcher_gets_its_list_or_keeps_its_cpus(ompbind):
     first, second = two_cpus()
     done = ompbind("exec", "--compat", "vllm", *COMMAND, env={**SLURM, BIND: f"{second}|{first}"})

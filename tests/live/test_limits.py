@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.conftest import SANDBOX, children_of, one_line, state_of, supervisor_of, wait_until
+from tests.live.conftest import SANDBOX, children_of, state_of, supervisor_of, wait_until
 from tests.live.other_user import as_user
 
 LEAVES = "setsid sleep 300 & exit 3"
@@ -137,17 +137,6 @@ def test_few_processes_of_a_user(scene, public, public_ompbind, monkeypatch, pro
     limit = f"of user {OTHER_USER} leaves {left} of {processes} processes and threads; programs will fail"
     assert limit in messages
     assert re.findall("ompbind: (warning)?", messages) == ["warning", ""], messages
-
-
-@pytest.mark.parametrize(("threads", "warned"), [("2", False), ("12", True)])
-def test_few_processes_in_a_cgroup(ompbind, cgroup, threads, warned):
-    """With the warning, a program with so many threads fails: without, it runs."""
-    limit = ("pids.max", "8")  # two are ompbind, and one is the shell of the rank
-    _, before = cgroup({"/sys/fs/cgroup/pids": limit, "/sys/fs/cgroup": limit})
-    script = "for i in $(seq 2 $OMP_NUM_THREADS); do sleep 1 & done; wait"
-    done = ompbind("run", "--share", "-t", threads, "--", "sh", "-c", script, before=before)
-    assert ("leaves 7 of 8 processes and threads" in one_line(done.stderr)) == warned
-    assert ("fork" in done.stderr) == (done.returncode != 0) == warned, done.stderr
 
 
 @pytest.mark.parametrize("ranks", [200, pytest.param(1000, marks=pytest.mark.long)])

@@ -151,17 +151,6 @@ def test_a_run_without_a_process_that_could_continue_it_is_not_stopped(start, cl
     assert not stopped
 
 
-@pytest.mark.two_cpus
-def test_a_stopped_rank_is_continued_to_act_on_sighup(start):
-    process = start("run", "-n", "2", "--", "sh", "-c", "echo up; exec sleep 300", up=2)
-    ranks = ranks_of(process)
-    for pid in ranks:
-        os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: all(state_of(pid) == "T" for pid in ranks), "both ranks stopped")
-    process.send_signal(signal.SIGHUP)
-    assert process.wait(20) == 129
-
-
 def test_only_ranks_keep_standard_output_open(start):
     process = start("run", "--", "sh", "-c", "exec >&-; exec sleep 300")
     assert select.select([process.stdout], [], [], 20)[0], "nobody has it open any more"

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 from contextlib import contextmanager
 
 import psutil
@@ -78,17 +77,6 @@ def test_two_servers_have_their_own_cpus_and_are_killed_with_ompbind(serve):
         processes = server.find_processes()
         server.process.kill()
         assert wait_until_gone(server, processes) == -signal.SIGKILL
-
-
-def test_workers_by_cpu_lists(serve):
-    """vLLM binds the OpenMP threads of its workers, and so their initial threads, to the lists."""
-    words = (OMPBIND, "plan", "-n", "2", "--compat", "vllm", "--format", "vllm")
-    text = subprocess.run(words, env=clean_environment(), capture_output=True, text=True, check=True).stdout
-    name, _, lists = text.strip().removeprefix("export ").partition("=")
-    assert lists == f"'{FIRST}|{LAST}'"
-    (port,) = find_free_ports(1)
-    with serve(make_command(port, "-tp", "2"), [port], **{name: lists.strip("'")}) as server:
-        assert find_workers(server, os.sched_getaffinity) == [{int(FIRST)}, {int(LAST)}]
 
 
 @pytest.mark.parametrize("prefix", [(), (*RUN, "--")], ids=["alone", "in a rank"])
