@@ -423,49 +423,9 @@ def test_more_busy_processes_than_cpus_stop_a_strict_run(ompbind, quota, both, l
     assert "warning: rank 0: on average" in one_line(done.stderr)
 
 
-BUSY = (*PYTHON, "import os\nos.write(1, b'up\\n')\nwhile True: pass")
 
 
-LIGHT = """
-import os, time
-for _ in range(5):
-    if os.fork() == 0:
-        while True:
-            end_s = time.thread_time() + 0.002
-            while time.thread_time() < end_s: pass
-            time.sleep(0.05)
-while True: pass
-"""
-"""A program that is busy, with five helpers that seldom are."""
 
 
-@pytest.mark.long
-def test_processes_outside_of_the_run_do_not_stop_it(start, ompbind):
-    """They make the threads of the rank wait, so that more of them are runnable."""
-    first = str(two_cpus()[0])
-    for _ in range(2):
-        start(*BUSY[1:], program=sys.executable, before=("taskset", "-c", first), up=1)
-    options = ("--share", "-m", first, "--verify=strict", "--timeout", "30")
-    done = ompbind("run", *options, "--", *PYTHON, LIGHT, timeout=60)
-    assert done.returncode == 124, done.stderr
-    assert "other processes used" in one_line(done.stderr)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("number", "options", "limits"), [
-    (3, "-m {0} -t 1", False), (len(os.sched_getaffinity(0)) + 1, "-m none", False), (2, "-m {0}|{1}", True),
-])  # fmt: skip
-def test_busy_ranks_that_share_cpus_on_purpose_are_a_warning(start, ompbind, quota, number, options, limits):
-    """Each rank alone has no more threads than CPUs."""
-    words = ("run", "--verify=strict", "--share", "-n", str(number), "--timeout", "45")
-    before, more = quota(1) if limits else (), options.format(*two_cpus()).split()
-    run = start(*words, *more, "--", *BUSY, before=before, up=number)
-    ranks = f"ranks 0-{number - 1}"
-    inspected = ompbind("inspect", "--all", timeout=60)
-    run.wait(60)
-    text = one_line(run.stderr.read())
-    assert (run.returncode, inspected.returncode) == (124, 0), text
-    assert f"warning: {ranks}: on average {number}.0 threads were runnable" in text
-    assert f"warning: {ranks} of run" in one_line(inspected.stdout)
-    assert "the processes are python" in text
-    assert ("(the CPU quota gives the time of 1)" in text) == limits
