@@ -33,12 +33,9 @@ OTHERS = {
 @pytest.mark.parametrize(("machine", "launcher", "variables", "ranks"), rows("""
     flat | slurm    |                                   | 0-1:2 2-3:2 4-5:2 6-7:2
     flat | slurm    | CPU_BIND_LIST=0x0F                | 0:1 1:1 2:1 3:1
-    flat | slurm    | CPU_BIND_LIST=0x01,0x02,0x04,0x80 | 0:1 1:1 2:1 7:1
-    flat | slurm    | CPU_BIND_LIST=0x05,0x0A           | 0:1 1:1 2:1 3:1
     flat | slurm    | CPU_BIND_LIST=0x0F,0x0F,0xF0,0xF0 | 0-1:2 2-3:2 4-5:2 6-7:2
     smt  | slurm    | CPU_BIND_LIST=0x00FF              | 0:1 2:1 4:1 6:1
     flat | slurm    | CPUS_ON_NODE=4                    | 0-7:1 0-7:1 0-7:1 0-7:1
-    flat | slurm    | CPUS_ON_NODE=8                    | 0-1:2 2-3:2 4-5:2 6-7:2
     flat | mpi      | JOB_ID=1 NSLOTS=4                 | 0-7:1 0-7:1 0-7:1 0-7:1
     smt  | flux     |                                   | 0,2:2 4,6:2 8,10:2 12,14:2
     flat | torchrun | OMP_NUM_THREADS=1                 | 0-1:2 2-3:2 4-5:2 6-7:2
@@ -69,9 +66,7 @@ def test_every_rank_gets_cpus_of_its_own_inside_the_allocation(machine, launcher
 @pytest.mark.parametrize(("command", "machine", "variables", "idle"), rows("""
     exec           | smt  | CPU_BIND_LIST=0x0003 CPUS_PER_TASK=2 |
     exec           | smt  | CPU_BIND_LIST=0x00FF CPUS_PER_TASK=2 | CPUs 1-7:2
-    exec           | smt  | CPU_BIND_LIST=0x0003 CPUS_PER_TASK=1 |
     exec           | flat | CPU_BIND_LIST=0x0003 CPUS_PER_TASK=2 |
-    exec --smt all | smt  | CPU_BIND_LIST=0x0003 CPUS_PER_TASK=2 |
     exec -c 1      | smt  | CPU_BIND_LIST=0x00FF CPUS_PER_TASK=4 |
     run -n 4       | smt  | CPUS_PER_TASK=16                     | CPUs 1-15:2
     run -n 8       | smt  | CPUS_PER_TASK=8                      |
@@ -109,7 +104,6 @@ NODES = "this Slurm job has 2 nodes (SLURM_JOB_NUM_NODES), but 'ompbind run' sta
     JOB_NUM_NODES=2                                  | -q |
     JOB_NUM_NODES=2 PROCID=0 LOCALID=0 NTASKS=2 STEP_ID=4294967290                       |    | yes
     JOB_NUM_NODES=2 PROCID=1 LOCALID=0 NTASKS=2 STEP_ID=0 STEP_TASKS_PER_NODE=1 NODEID=1 |    |
-    JOB_NUM_NODES=2 PROCID=0 LOCALID=0 NTASKS=1 STEP_ID=0 STEP_TASKS_PER_NODE=1          |    |
 """))  # fmt: skip
 def test_a_run_in_a_job_of_several_nodes_is_warned_about_unless_it_is_a_task(
     ompbind, variables, options, warned

@@ -87,7 +87,6 @@ def test_help_needs_no_command_starts_nothing_and_is_completed(ompbind):
 
 TOPICS = rows(r"""
     run                    | 0 | ^Usage: ompbind run .*--ranks
-    pages                  | 0 | ^page +what it is for\n.*^first-aid +\w.*^explanation +\w
     tutorial               | 0 | ^# Tutorial\n.*\(`ompbind help [\w-]+`\)
     docs/first-aid.md      | 0 | ^# [A-Z].*doctor
     Mpi Slurm              | 0 | ^# .*srun
@@ -97,18 +96,12 @@ TOPICS = rows(r"""
     search COMP_WORDS cpu  | 2 | no page contains 'comp_words' and 'cpu'
     search numactl CPU     | 0 | ^coming-from: \w.*^  .*numactl
     formats                | 0 | ^\| `vllm` \| .*VLLM_CPU_OMP_THREADS_BIND='0-3\|4-7'
-    search exit Codes      | 0 | ^running: Exit codes\n
-    search ci              | 0 | ^benchmarking: CI:
     search k8s             | 0 | ^containers: Kubernetes\n
     run groups             | 2 | did you mean 'ompbind help groups'
     search                 | 2 | no word to search for hint: 'ompbind help pages' lists
     slurm                  | 2 | no command or page is named 'slurm' hint: .* mean 'ompbind help mpi-slurm'
-    tutoral                | 2 | did you mean 'ompbind help tutorial'
     strategy               | 2 | did you mean 'ompbind help --strategy'
     docker                 | 2 | did you mean 'ompbind help coming-from'
-    benchmark              | 2 | did you mean 'ompbind help benchmarking'
-    hardware               | 2 | did you mean 'ompbind help topo'
-    cpu quota              | 2 | named 'cpu quota' hint: try 'ompbind help search cpu quota'
     --mesk                 | 2 | no option is named '--mesk' hint: did you mean --mask
     --cpu-list             | 2 | did you mean -m MASK
     """)

@@ -218,21 +218,15 @@ MESSAGES = rows("""
     --dry-run --no-bind BIND=none          |
     --dry-run --no-wait --share WAIT=0.1   |
     --dry-run RUNTIME_DIR=/no/such         | this plan does not avoid the CPUs of other runs: cannot read live
-    --log-dir=                             | --log-dir: the name of a directory is missing
     --output files                         | --output files needs --log-dir DIR
-    --log-dir {id}                         | unknown placeholder {id} {id} ^^^^
-    --report r{rank}.json                  | r{rank}.json ^^^^^^
     --wrap nice{rnk}                       | nice{rnk} ^^^^^ hint: did you mean {rank}?
     --output inherit --log-dir logs        | --log-dir logs has no effect with --output inherit
     --output tag,inherit                   | inherit cannot be combined with other modes
-    --output tag,lines                     | 'lines' is not inherit, tag or files
     --force                                | --force needs --log-dir
     --pty                                  | --pty needs --output tag
     --on-failure restart:3 --rendezvous    | --on-failure restart:3 cannot be used with --rendezvous
     --wait                                 | --wait needs --avoid or --exclusive
-    --avoid --wait=soon                    | 'soon' is not a time
     --avoid --wait true                    | before a command write --wait --
-    --verify=hard                          | 'hard' is not strict
     --verify true                          | 'true' is not strict: write --verify or --verify=strict;
 """)
 
