@@ -2,17 +2,15 @@
 
 import os
 import re
-import select
 import shlex
 import shutil
-import signal
-import time
 
 import pytest
 
 from ompbind.cli.completion import SHELLS, make_script
 from tests.cli.command_lines import call
-from tests.live.conftest import OMPBIND, clean_environment, one_line, skip_without, start_in_terminal
+from tests.live.conftest import OMPBIND, one_line, open_terminals, required, skip_without, write_program
+from tests.live.test_terminal import Terminal
 from tests.tables import rows
 
 NAME = 'my user\'s "ü" $HOME `y`'
@@ -27,73 +25,46 @@ START = {
 }  # fmt: skip
 """Each shell: its command line without the user's configuration, and what it executes first."""
 
-SHOW = """#!/bin/sh
-printf '%s\\n' "$@" >found; mv found answer
-"""
-TIME_LIMIT_S = 30
+
+def is_installed(name):
+    has_package = name != "bash-completion" or os.path.exists(PACKAGE)
+    return bool(shutil.which(START[name][0][0])) and has_package
 
 
-class Shell:
+class Shell(Terminal):
     """A shell in a terminal, in a directory of its own, with the completion of ompbind."""
 
     def __init__(self, name, directory):
-        self.name = name
         self.directory = directory
-        self.output = b""
         argv, first = START[name]
         (directory / "script").write_text(first + make_script(argv[0]))
-        (directory / "show").write_text(SHOW)
-        (directory / "show").chmod(0o755)
+        write_program(directory / "show", "printf '%s\\n' \"$@\" >found; mv found answer; echo completed")
         own = {"HOME": str(directory), "XDG_RUNTIME_DIR": str(directory), "USER": "user"}  # fish needs them
-        env = clean_environment(TERM="dumb", COLUMNS="200", LC_ALL="C.UTF-8", **own)
-        self.pid, self.terminal = start_in_terminal(["env", f"--chdir={directory}", *argv], env)
-        self._send("source ./script; echo >ready\r")
-        self._wait_for("ready")
-
-    @staticmethod
-    def is_installed(name):
-        has_package = name != "bash-completion" or os.path.exists(PACKAGE)
-        return bool(shutil.which(START[name][0][0])) and has_package
+        env = [f"{key}={value}" for key, value in {"COLUMNS": "200", "LC_ALL": "C.UTF-8", **own}.items()]
+        super().__init__("env", f"--chdir={directory}", *env, *argv)
+        self.type("source ./script; echo scr''ipt read\r")
+        self.read_until(b"script read")
 
     def complete(self, line):
         """Return the words of a command line after the Tab key, as the shell reads them."""
         before, after = "\x01", "\x05"  # the keys that go to the start and to the end of the line
-        self._send(f"{line}\t{before}./show {after}\r")
-        return self._wait_for("answer").splitlines()
-
-    def close(self):
-        os.close(self.terminal)
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
-
-    def _send(self, keys):
-        os.write(self.terminal, keys.encode())
-
-    def _wait_for(self, name):
-        """Return the text of a file as soon as the shell has written it; the terminal is read meanwhile."""
-        path, until = self.directory / name, time.monotonic() + TIME_LIMIT_S
-        while not path.exists():
-            assert time.monotonic() < until, self.output.decode(errors="replace")
-            if select.select([self.terminal], [], [], 0.01)[0]:
-                self.output += os.read(self.terminal, 1 << 16)
-        text = path.read_text()
-        path.unlink()
-        return text
+        self.type(f"{line}\t{before}./show {after}\r")
+        self.read_until(b"completed")
+        return (self.directory / "answer").read_text().splitlines()
 
 
 @pytest.fixture(scope="module", params=START)
 def shell(request, tmp_path_factory):
     """A shell in a directory with directories and a file."""
-    if not Shell.is_installed(request.param):
+    if not is_installed(request.param):
         skip_without(request.param)
     directory = tmp_path_factory.mktemp("shell") / NAME
     (directory / "basket").mkdir(parents=True)
     (directory / NAME).mkdir()
     (directory / NAME / "ompbind").symlink_to(OMPBIND)
     (directory / "basic.txt").touch()
-    new = Shell(request.param, directory)
-    yield new
-    new.close()
+    for opened in open_terminals(Shell):
+        yield opened(request.param, directory)
 
 
 LINES = rows("""
@@ -128,14 +99,12 @@ def test_lines_are_completed(shell):
 
 
 def test_options_stay_where_bash_does_not_split_words_at_equals_signs(tmp_path):
-    if not Shell.is_installed("bash"):
-        skip_without("bash")
-    shell = Shell("bash", tmp_path)
-    shell._send("COMP_WORDBREAKS=${COMP_WORDBREAKS//[=:]}; echo >ready\r")  # as npm's completion does
-    shell._wait_for("ready")
-    for option, rest in (("--strategy=ba", "lanced"), ("--topology=sample:z", "15-partition")):
-        assert complete_words(shell, f"ompbind plan {option}") == ["ompbind", "plan", option + rest]
-    shell.close()
+    required("bash")
+    for opened in open_terminals(Shell):
+        shell = opened("bash", tmp_path)
+        shell.type("COMP_WORDBREAKS=${COMP_WORDBREAKS//[=:]}\r")  # as npm's completion does
+        for option, rest in (("--strategy=ba", "lanced"), ("--topology=sample:z", "15-partition")):
+            assert complete_words(shell, f"ompbind plan {option}") == ["ompbind", "plan", option + rest]
 
 
 def test_paths_with_special_characters_are_completed(shell):
