@@ -71,21 +71,12 @@ class Ending:
         wait_until(lambda: text in self.errors.read_text() or self.process.poll() is not None, text)
 
 
-def finish(ending):
-    ending.after_samples()
-    ending.over.touch()
-
-
 def start_only(_):
     """The run ends by itself."""
 
 
 def send(number):
-    def act(ending):
-        ending.after_samples()
-        ending.process.send_signal(number)
-
-    return act
+    return lambda ending: (ending.after_samples(), ending.process.send_signal(number))
 
 
 def insist(ending):
@@ -100,12 +91,12 @@ def stop(ending):
     ending.run_ompbind("stop", "ends")
 
 
-def finish_after(text):
-    def act(ending):
-        ending.after(text)
-        ending.over.touch()
+def finish_after(text=""):
+    """Let the ranks go on after a message, or once they were sampled."""
+    return lambda ending: (ending.after(text) if text else ending.after_samples(), ending.over.touch())
 
-    return act
+
+finish = finish_after()
 
 
 def interrupt_early(ending):
@@ -214,27 +205,21 @@ def list_cases():
 
 
 @pytest.mark.parametrize(("row", "mode"), [*list_cases()])
-def test_each_run_has_the_exit_code_the_last_line_and_the_report_of_the_table(
-    start, ompbind, tmp_path, row, mode
-):
+def test_each_run_has_the_exit_code_last_line_and_report_of_the_table(start, ompbind, tmp_path, row, mode):
     name, relaxed, strict, line, state = row
     what, act, *options = CASES[name]
-    report = tmp_path / "report.json"
-    before = FAILING if "itself" in name else ()
+    report, path, before = tmp_path / "report.json", tmp_path / "errors", FAILING if "itself" in name else ()
     if "/proc" in name:
         before = FOREIGN if name.endswith("the ranks") else HIDDEN
         if os.geteuid() or subprocess.run([*before, "true"]).returncode:
             unavailable("needs namespaces, which takes root")
     options = [*mode.split(), f"--report={report}", *make_words(tmp_path, what, options)]
-    path = tmp_path / "errors"
     with path.open("w") as file:
         run = start("run", "--run-id=ends", *options, before=before, stderr=file)
-    ending = Ending(run, path, tmp_path / "over", ompbind)
-    act(ending)
-    ending.process.communicate(timeout=30)
-    errors = path.read_text()
-    code = int(strict if mode.endswith("strict") else relaxed)
-    assert ending.process.returncode in (code, 128 - code), errors
+    act(Ending(run, path, tmp_path / "over", ompbind))
+    run.communicate(timeout=30)
+    errors, code = path.read_text(), int(strict if mode.endswith("strict") else relaxed)
+    assert run.returncode in (code, 128 - code), errors
     starts = ("ompbind: verified", "ompbind: not as planned", "ompbind: not seen")
     last = [one_line(part) for part in re.split(r"\n(?=\S)", errors) if part.startswith(starts)][-1]
     assert last.startswith(f"ompbind: {line.strip('`')}"), errors
@@ -248,8 +233,7 @@ def test_each_run_has_the_exit_code_the_last_line_and_the_report_of_the_table(
     assert (verified["reason"] is None) == (verified["state"] != "not seen")
     assert all(rank["state"] in ("ok", "error", "not seen") for rank in verified["ranks"])
     assert all((rank["reason"] is None) == (rank["state"] != "not seen") for rank in verified["ranks"])
-    messages = " ".join(errors.split())
-    error = record["error"] or ""
+    messages, error = one_line(errors), record["error"] or ""
     assert f"ompbind: error: {error}" in messages or not error
     assert error.startswith("--verify=strict: ") == (code == 125 and relaxed != "125")
     assert re.search(SAID.get(name, ""), messages), messages
