@@ -92,9 +92,6 @@ def test_defaults_of_the_user_give_way_to_those_of_a_project(show, home):
     done = show("run", "-v", "--dry-run", "--topology", "synthetic:pack:1 core:4 pu:1", "--", "x")
     assert done.returncode == 0, done.stderr
     assert "defaults.strategy=spread is not used with" in one_line(done.stderr)
-    write(home / "ompbind.toml", '[defaults]\nstrategy = "spread"\nranks = 2\nmask = "0|1"\n')
-    done = show("plan", "--topology", "synthetic:pack:1 core:4 pu:1")
-    assert "has no effect with" in one_line(done.stderr)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")

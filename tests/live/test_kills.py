@@ -226,21 +226,6 @@ def test_one_request_to_stop_is_enough_without_a_reader(scene, full, options, nu
     scene.check_nothing_left("a request to stop, with a full pipe")
 
 
-def test_a_second_signal_within_half_a_second_does_not_drop_output(scene):
-    script = f"""head -c 30000 /dev/zero | tr '\\0' x; echo; touch "$1/written"; {BARE}"""
-    process = begin(scene, 1, script, ("--output", "tag"))
-    fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4096)
-    scene.wait_for("written")
-    supervisor = supervisor_of(process)
-    process.terminate()
-    wait_until(lambda: not children_of(supervisor), "the rank exited")
-    process.terminate()
-    with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(0.2)  # it waits for the reader
-    code, messages, stdout = scene.end(process)
-    assert (code, stdout) == (143, f"[0] {'x' * 30000}\n"), messages
-
-
 def test_a_run_within_a_run_is_killed_with_it(scene):
     inner = 'exec ompbind run --share -n 2 -- sh -c "setsid sleep 300 & touch $1/$RANK-\\$RANK; sleep 300" $0'
     process = begin(scene, 2, inner)

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import threading
 from pathlib import Path
 
 import pytest
@@ -127,15 +126,3 @@ def test_workers_of_python_programs_have_the_policy_and_the_previous_one_is_rest
     memory_policy.restore_policy(None)
     assert memory_policy.read_policy().mode == 0
     assert not memory_policy.read_policy_support(package.read_machine(), mode).prefers_one_node
-
-
-@SINGLE
-def test_another_thread_cannot_restore_the_policy():
-    inside = package.placed(make_plan(), 0)
-    thread = threading.Thread(target=inside.__enter__)
-    thread.start()
-    thread.join()
-    before = memory_policy.read_policy()
-    with pytest.warns(RuntimeWarning, match="set by another thread, which keeps it"):
-        inside.__exit__(None, None, None)
-    assert memory_policy.read_policy() == before

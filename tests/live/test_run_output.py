@@ -152,17 +152,11 @@ def test_a_slow_reader_slows_ranks_down_instead_of_filling_memory(start):
     process = start(*RANKS, *TAG, *shell(FLOOD.format(20_000_000)), text=False)
     supervisor = supervisor_of(process)
     wait_until(lambda: os.read(process.stdout.fileno(), 1), "output")
-    before = cpu_ticks(supervisor)
     wait_until(lambda: is_blocked(supervisor), "everything is full")
-    assert cpu_ticks(supervisor) - before < 200
     status = Path(f"/proc/{supervisor}/status").read_text()
     assert int(re.search(r"VmHWM:\s+(\d+)", status)[1]) < 60_000, "KiB"
     assert len(process.stdout.read()) == 2 * 21_000_000 - 1
     assert process.wait(20) == 0
-
-
-def cpu_ticks(pid):
-    return sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
 
 
 def is_blocked(pid):

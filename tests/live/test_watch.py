@@ -67,19 +67,6 @@ def test_the_terminal_is_restored(terminal, live, by):
     assert seen.wait() == 0
 
 
-def test_the_terminal_is_restored_after_an_error(terminal, live, claims):
-    live(*SEEN)
-    seen = terminal(OMPBIND, "inspect", "--all", "--watch=0.2")
-    seen.read_view()
-    claims.rename(claims.with_name("moved"))
-    claims.touch()
-    seen.check_restored()
-    seen.read_until(b"ompbind: error: cannot read")
-    assert os.waitstatus_to_exitcode(seen.wait()) == 2
-    claims.unlink()
-    claims.with_name("moved").rename(claims)
-
-
 def test_a_stopped_view_leaves_the_terminal(terminal, live):
     live(*SEEN)
     script = f"set -m; {shlex.join(WATCH)}; echo stopped; read line; fg; echo $?"
