@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import re
 import shlex
 import signal
@@ -115,20 +114,13 @@ def test_a_repeated_signal_does_not_prevent_the_results(start, path, tmp_path, n
 
 
 def test_a_session_that_is_killed_resumes_until_it_is_finished(start, ompbind, path, tmp_path):
-    pids, chosen, runs = tmp_path / "pids", random.Random(2), 0
+    pids = tmp_path / "pids"
     command = ("sh", "-c", f"echo $$ >> {pids}; exec sleep 0.01")
-    for _ in range(rounds(6)):
+    for runs in (1, 4):
         process = start("bench", *QUICK, "--results", path, "--", *command)
         wait_until(lambda: count_runs(path) > runs, "another run")  # noqa: B023
-        time.sleep(chosen.uniform(0, 0.05))
         process.kill()
         process.wait()
-        session = read_results(path)
-        assert [run.number for run in session.runs] == list(range(len(session.runs)))
-        runs = len(session.runs)
-        if session.ended:
-            os.unlink(path)
-            runs = 0
     wait_until(lambda: not find_running(pids), "all ranks are killed too")
     done = bench(ompbind, "--results", path, command=command)
     assert done.returncode == 0, done.stderr
