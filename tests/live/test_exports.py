@@ -40,16 +40,6 @@ def test_what_goes_before_a_command_confines_it(tool, shell):
         assert allowed(done.stdout) == [str(cpu)], done.stderr
 
 
-@pytest.mark.parametrize("mode", ["local", "bind", "preferred", "interleave"])
-def test_memory_before_a_command_is_bound_as_run_binds_it(mode):
-    """The policy that a rank inherits is kept by both without --memory."""
-    has_nodes = Path("/sys/devices/system/node/node0").exists()
-    outer = f"{required('numactl')} --interleave=0 " if has_nodes else ""
-    by_run = run(f"{outer}ompbind run --memory {mode} -- numactl --show").stdout
-    done = run(f"{outer}$(ompbind plan --memory {mode} --format numactl) numactl --show")
-    assert (done.stdout, f"policy: {mode}" in by_run) == (by_run, mode != "local" and has_nodes), done.stderr
-
-
 NAME = 'my user\'s  ü "x" $HOME `y`, and further words so that lines are too long for a terminal'
 
 

@@ -47,13 +47,6 @@ def test_threads_that_competed_for_the_cpus_of_their_rank_are_named(ompbind, quo
         assert "throttled" not in done.stderr
 
 
-def test_a_quota_below_one_cpu_per_rank_is_an_error_with_strict(ompbind, quota):
-    text = "the CPU quota of the cgroup is 0.5, which is too little for 1 rank: it will be throttled"
-    for strict, code in (((), 0), (("--strict",), 125)):
-        done = ompbind("run", "-c", "1", *strict, "--", "true", before=quota(0.5))
-        assert (done.returncode, text in one_line(done.stderr)) == (code, True)
-
-
 def test_containers_with_a_quota_and_cores_begin_at_the_cpu_of_their_number(ompbind, quota):
     """It is the number of the PID namespace. Runs that share a registry begin at the first free CPU."""
     cpus = two_cpus()

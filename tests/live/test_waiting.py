@@ -100,14 +100,6 @@ def test_a_run_gets_the_cpus_when_their_holder_exits_or_is_killed(waiters, how):
     assert waiters.waiting() == []
 
 
-def test_a_run_that_avoids_others_waits_only_if_it_must(waiters):
-    cores = asks("", Sharing.AVOID, ranks=2, strategy="cores")
-    waiters.add("holder", asks("0-5")).add("beside", cores).add("waits", cores)
-    assert waiters.get("beside") == "6-7"
-    waiters.end("holder")
-    assert waiters.get("waits") == "0-1"
-
-
 def test_what_no_other_run_causes_is_an_error_at_once(waiters):
     waiters.add("holder", asks(""))
     for request, error in ((asks("9"), MaskError), (asks("0", ranks=2), PlanError)):

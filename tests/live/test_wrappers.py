@@ -1,6 +1,5 @@
 """Wrappers in a command: each warning is true for the real program, and is printed before it starts."""
 
-import json
 import re
 
 import pytest
@@ -25,11 +24,7 @@ def test_taskset_replaces_the_mask_as_the_warning_says(ompbind):
     assert (refused.returncode, refused.stdout, text in one_line(refused.stderr)) == (125, "", True)
     same = ompbind("run", "-m", second, "--strict", "--", *wrapper, *MASK)
     assert (same.returncode, same.stderr, mask_of(same)) == (0, "", second)
-    assert text in one_line(ompbind("plan", "-m", first, "--", *wrapper, "true").stdout)
     assert text in one_line(ompbind("exec", "-m", first, "--", *wrapper, "true").stderr)
-    issues = json.loads(ompbind("doctor", "--format", "json", "--", *wrapper, "true").stdout)["findings"]
-    (issue,) = (issue for issue in issues if issue["check"] == "wrappers")
-    assert f"taskset -c {second}" in issue["found"]
 
 
 @pytest.mark.two_cpus
