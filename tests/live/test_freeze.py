@@ -58,22 +58,11 @@ def both(*args, **options):
         yield done.stdout, done.stderr, done.returncode
 
 
-IN_A_THREAD = """
-import threading
-def work():
-    import torch
-    torch.set_num_threads(8)
-threads = [threading.Thread(target=work) for _ in range(4)]
-[thread.start() for thread in threads]; [thread.join() for thread in threads]
-"""
-
-
 @pytest.mark.parametrize(("code", "who"), [
     ("from torch import set_num_threads\ndef f(): set_num_threads(8)\nf(); f()", "f in <string>, line 2"),
     ("import torch.loader; torch._C.set_num_threads(8)", "<module> in"),
     ("import torch, importlib; importlib.reload(torch).set_num_threads(8)", "<module> in"),
-    (IN_A_THREAD, "work in <string>, line 5"),
-], ids=["function", "inner", "reload", "thread"])  # fmt: skip
+], ids=["function", "inner", "reload"])  # fmt: skip
 def test_a_change_of_the_thread_count_is_only_a_warning(site, code, who):
     code += "\nimport torch; torch.set_num_threads(torch.get_num_threads()); print(torch.get_num_threads())"
     (output, errors, code), plain = both("-c", code, path=[site])

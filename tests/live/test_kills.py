@@ -82,9 +82,7 @@ def check_kill(scene, victim, moment, process):
 @pytest.mark.parametrize(("victim", "ranks", "script", "times"), [
     ("foreground", 1, FAMILY, 40), ("foreground", 8, FAMILY, 20), ("foreground", 64, BARE, 6),
     ("supervisor", 1, FAMILY, 12), ("supervisor", 8, FAMILY, 6), ("group", 2, FAMILY, 20),
-    pytest.param("foreground", 1, BARE, 60, marks=pytest.mark.long),
     pytest.param("foreground", 64, FAMILY, 6, marks=pytest.mark.long),
-    pytest.param("supervisor", 2, BARE, 12, marks=pytest.mark.long),
 ])  # fmt: skip
 def test_killed_at_any_moment(scene, victim, ranks, script, times):
     """The supervisor leaves the process group before it starts a rank."""
@@ -139,20 +137,6 @@ def test_signals_during_the_start(scene, number, ranks, times, is_group):
         scene.check_nothing_left(f"{number.name} after {moment * 1000:.1f} ms")
 
 
-@pytest.mark.two_cpus
-def test_signals_around_the_end(scene):
-    begun = time.monotonic()
-    scene.run("-n", "2", *scene.command("true"))
-    longest = (time.monotonic() - begun) * 1.2
-    times = rounds(15)
-    for step in range(times):
-        process = scene.begin("-n", "2", *scene.command("true"))
-        time.sleep(longest * step / times)
-        process.terminate()
-        code, messages, _ = scene.end(process)
-        assert code in (0, 143, -15), messages
-
-
 @pytest.mark.parametrize("script", [
     "trap '' TERM; touch \"$1/$RANK\"; while :; do sleep 0.05; done",
     "setsid sh -c 'kill -STOP $$' & touch \"$1/$RANK\"; kill -STOP $$",
@@ -174,7 +158,6 @@ WRITES = "setsid sleep 300 & while :; do echo words; echo more >&2; done"
 @pytest.mark.parametrize(("victim", "options"), [
     ("foreground", "--output tag"), ("supervisor", "--log-dir {}/logs"), ("supervisor", "--output tag --pty"),
     pytest.param("foreground", "--output tag --pty", marks=pytest.mark.long),
-    pytest.param("supervisor", "--output tag", marks=pytest.mark.long),
 ])  # fmt: skip
 def test_killed_while_it_forwards_output(scene, victim, options):
     more = [word.format(scene.directory) for word in options.split()]

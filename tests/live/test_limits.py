@@ -25,8 +25,6 @@ SURROUNDINGS = """
 all closed                    | sh -c 'exec <&- >&- 2>&-; exec "$@"' sh
 standard input closed         | sh -c 'exec <&-; exec "$@"' sh
 standard output closed        | sh -c 'exec >&-; exec "$@"' sh
-standard error closed         | sh -c 'exec 2>&-; exec "$@"' sh
-a session of its own          | setsid -w
 little in the environment     | env -u HOME -u TERM -u USER -u LOGNAME
 locale POSIX without coercion | env LC_ALL=POSIX PYTHONCOERCECLOCALE=0 PYTHONUTF8=0
 a locale that does not exist  | env LC_ALL=xx_YY.UTF-8
@@ -34,11 +32,8 @@ SIGCHLD ignored               | env --ignore-signal=CHLD
 SIGPIPE ignored               | env --ignore-signal=PIPE
 all signals blocked           | env --block-signal
 all signals ignored           | env --ignore-signal
-ignored hang-ups              | nohup
-low priority                  | nice -n 19
 files: 16                     | prlimit --nofile=16:16
 """
-"""Commands that start ompbind."""
 QUICK = ("all", "locale", "SIGCHLD", "little", "files: 16")
 
 
@@ -84,18 +79,6 @@ def test_isolated_surroundings(scene, command):
         pytest.skip("needs namespaces, which takes root or user namespaces")
     script = LEAVES_GROUP if re.search("(umount|tmpfs).* /proc", command) else LEAVES
     check_surroundings(scene, command, script=script)
-
-
-@pytest.mark.two_cpus
-@pytest.mark.parametrize("runtime_dir", ["absolute", "relative"])
-def test_a_deleted_working_directory(scene, runtime_dir):
-    (scene.directory / "gone").mkdir()
-    env = scene.environment(**({"OMPBIND_RUNTIME_DIR": "claims"} if runtime_dir == "relative" else {}))
-    script = 'cd "$1/gone"; rmdir "$1/gone"; exec ompbind run -n 2 -- sh -c "exit 3"'
-    words = ["sh", "-c", script, scene.marker, str(scene.directory)]
-    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=20)
-    assert done.returncode == 3, done.stderr
-    assert not scene.find()
 
 
 @pytest.mark.no_quota
