@@ -77,15 +77,13 @@ def test_a_run_is_measured_and_its_ranks_have_their_cpus(bound, run):
     assert abs(found.started - time.time()) < 60
 
 
-@pytest.mark.parametrize(("argv", "settings", "reason"), [
-    (("sh", "-c", "echo a >&2; echo b >&2; exit 3"), {}, "rank 0 exited with code 3; last lines: a | b"),
-    (("sleep", "300"), {"timeout_s": 0.1}, "timeout after 0.1 s"),
-    (("no-such-command",), {}, "command not found: no-such-command"),
-])  # fmt: skip
-def test_a_run_that_fails_says_why(argv, settings, reason, run):
-    found = run(make_start(*argv), **settings)
-    assert (found.status, found.values) == (Status.FAILED, ())
-    assert found.reason.startswith(reason)
+def test_a_run_that_fails_says_why(run):
+    for script, reason in (
+        ("echo a >&2; exit 3", "code 3; last lines: a"),
+        ("sleep 300", "timeout after 1 s"),
+    ):
+        found = run(make_start("sh", "-c", script), timeout_s=1)
+        assert (found.status, found.values, reason in found.reason) == (Status.FAILED, (), True)
 
 
 WAIT = "import time; time.sleep(0.8)"

@@ -388,19 +388,13 @@ def test_ps_for_people_and_for_programs(ompbind, live, ps):
     assert ps() == []
     cpu = str(two_cpus()[0])
     process = live("-m", cpu, "--run-id", "serve")
-    head, line, command, *_ = ompbind("ps").stdout.splitlines()
-    assert head.split() == ["run", "user", "pid", "age", "ranks", "CPUs"]
-    words = line.split()
-    assert (words[0], words[2], words[5:]) == ("serve", str(process.pid), ["1", cpu])
+    _, line, command, *_ = ompbind("ps").stdout.splitlines()
+    assert {"serve", str(process.pid), cpu} <= {*line.split()}
     assert f"{command} ".startswith(f"    ompbind run -m {cpu} --run-id serve -- ")  # a long word may follow
     (run,) = ps()
-    assert abs(run.pop("started") - time.time()) < 60
-    assert run.pop("user")
-    assert run.pop("command")[1:4] == [OMPBIND, "run", "-m"]
-    assert run == {
-        "run_id": "serve", "inside": None, "pid": process.pid, "uid": os.geteuid(),
-        "ranks": [{"rank": 0, "cpus": cpu}], "restarts": 0, "held": cpu, "configuration": None,
-    }  # fmt: skip
+    found = [run[name] for name in ("run_id", "pid", "uid", "held", "ranks")]
+    assert found == ["serve", process.pid, os.geteuid(), cpu, [{"rank": 0, "cpus": cpu}]]
+    assert (run["command"][1:4], abs(run["started"] - time.time()) < 60) == ([OMPBIND, "run", "-m"], True)
 
 
 @pytest.mark.parametrize(("since_s", "space", "shown"), [(0, 0, True), (10**6, 0, False), (0, 1, False)])

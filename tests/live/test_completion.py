@@ -75,8 +75,6 @@ LINES = rows("""
     run --log-dir=bas                    | run --log-dir=basket
     plan --topology basi                 | plan --topology basic.txt
     run --output tag,fi                  | run --output tag,files
-    run --verify=s                       | run --verify=strict
-    run --preload tcm                    | run --preload tcmalloc
     run --expect tcmalloc,io             | run --expect tcmalloc,iomp
     plan --topology=sample:two           | plan --topology=sample:two-sockets
     run -n 2 -- readlin                  | run -n 2 -- readlink

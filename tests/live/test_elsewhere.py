@@ -6,28 +6,24 @@ import pytest
 
 from tests.live.conftest import is_alive, run_program, start_program, wait_until
 
-WITHOUT = {
-    "pidfds": "del os.pidfd_open",
-    "subreapers": "sys.modules['_ctypes'] = None",
-    "all of it": "del os.pidfd_open; sys.modules['_ctypes'] = None",
-}
+ALL = "del os.pidfd_open; sys.modules['_ctypes'] = None"  # no pidfds, no subreapers
 BEGIN = "import os, select, sys; {}; from ompbind.__main__ import start; start()"
 
 
 def words(lacks, *args):
-    return (sys.executable, "-c", BEGIN.format(WITHOUT.get(lacks, lacks)), "run", *args)
+    return (sys.executable, "-c", BEGIN.format(lacks), "run", *args)
 
 
 @pytest.mark.two_cpus
 def test_a_failing_rank_takes_its_group_and_the_others_down(tmp_path):
     script = f"""[ $RANK = 0 ] || {{ touch {tmp_path}/started; exec sleep 300; }}
         while [ ! -e {tmp_path}/started ]; do sleep 0.02; done; trap '' TERM; sleep 300 & echo $!; exit 3"""
-    done = run_program(*words("all of it", "-n", "2", "--grace", "0.1", "--", "sh", "-c", script))
+    done = run_program(*words(ALL, "-n", "2", "--grace", "0.1", "--", "sh", "-c", script))
     assert (done.returncode, is_alive(done.stdout.strip())) == (3, False), done.stderr
     assert ("Traceback" in done.stderr, "stopping rank 1 with SIGTERM" in done.stderr) == (False, True)
 
 
-@pytest.mark.parametrize("lacks", WITHOUT)
+@pytest.mark.parametrize("lacks", [*ALL.split("; "), ALL])
 def test_nothing_is_left_when_ompbind_is_killed(lacks):
     process = start_program(*words(lacks, "-n", "2", "--", "sh", "-c", "sleep 300 & echo $$ $!; wait"))
     pids = [int(word) for _ in range(2) for word in process.stdout.readline().split()]

@@ -27,10 +27,6 @@ def slurm(tmp_path_factory):
         yield env
 
 
-def run(words, env):
-    return run_program(*words, env=env)
-
-
 def run_job(directory, script, env):
     """Run the script of a batch job for two tasks; return its exit code and output."""
     path, out = directory / "job.sh", directory / "out"
@@ -52,7 +48,8 @@ def test_an_exported_plan_is_what_srun_does(slurm, options):
     cpus, everything = two_cpus(), str(CpuSet(os.sched_getaffinity(0)))
     show = f"'grep Cpus_allowed_list /proc/self/status; {required('numactl')} --show | grep policy'"
     code = f"srun --label $({QUOTED} plan {options.format(cpus[1])} --format slurm) sh -c {show}"
-    done = run([required("salloc"), "--quiet", "--exclusive", "--ntasks=1", "sh", "-c", code], slurm)
+    words = (required("salloc"), "--quiet", "--exclusive", "--ntasks=1", "sh", "-c", code)
+    done = run_program(*words, env=slurm)
     tasks = sorted(re.findall(r"(\d+): Cpus_allowed_list:\s*(\S+)", done.stdout))
     expected = {"-n 2": cpus, "-n 3 -s all": [everything] * 3}.get(options, cpus[1:])
     assert tasks == [(str(task), str(cpus)) for task, cpus in enumerate(expected)], done.stderr
@@ -90,7 +87,7 @@ def test_launchers_in_the_script_of_a_job_start_ranks(slurm, tmp_path, launcher)
 def test_only_several_tasks_of_a_step_are_copies(slurm, tmp_path):
     """The script of a batch job has the variables of a task too, but there is one script."""
     command = f"{QUOTED} run --share -- true"
-    done = run(["srun", "-n", "2", "--cpu-bind=none", "sh", "-c", command], slurm)
+    done = run_program("srun", "-n", "2", "--cpu-bind=none", "sh", "-c", command, env=slurm)
     assert " ".join(done.stderr.split()).count("Slurm has started 2 copies of 'ompbind run'") == 1
     assert run_job(tmp_path, command, slurm) == (0, "")
 
@@ -117,11 +114,11 @@ def test_a_rank_of_run_gets_each_signal_of_scancel_once(request, tmp_path, clust
 
         wait_for("up")
         words = ["squeue", "-h", "-o", "%i", *["-s"][: launch.startswith("srun")]]
-        target = run(words, env).stdout.split()[0]
+        target = run_program(*words, env=env).stdout.split()[0]
         for number in (signal.SIGRTMIN, signal.SIGRTMIN + 1):
-            run(["scancel", "--full", "-s", str(int(number)), target], env)
+            run_program("scancel", "--full", "-s", str(int(number)), target, env=env)
             wait_for(int(number))
-        run(["scancel", "--full", "-s", "TERM", target], env)
+        run_program("scancel", "--full", "-s", "TERM", target, env=env)
         process.wait(30)
     lines = [line for line in out.read_text().splitlines() if re.fullmatch(r"\d+|SIGTERM .*", line)]
     expected = [int(signal.SIGRTMIN), signal.SIGRTMIN + 1, "SIGTERM None"]
@@ -150,8 +147,7 @@ def slurm_with_prolog(tmp_path_factory):
 @pytest.mark.parametrize("binding", ["none", "cores"])
 def test_a_task_prolog_binds_each_task(slurm_with_prolog, binding):
     env = {**slurm_with_prolog, "KMP_AFFINITY": "compact", "PROLOG_OPTIONS": "-q --env QUOTED=$HOME'\""}
-    words = ["srun", "-n", "2", f"--cpu-bind={binding}", sys.executable, "-c", SHOW_TASK]
-    done = run(words, env)
+    done = run_program("srun", "-n", "2", f"--cpu-bind={binding}", sys.executable, "-c", SHOW_TASK, env=env)
     expected = [[str(n), str(n), "1", str(cpu), None, "$HOME'\"", [cpu]] for n, cpu in enumerate(two_cpus())]
     assert sorted(map(json.loads, done.stdout.splitlines())) == expected, done.stderr
 
@@ -166,8 +162,8 @@ def test_a_task_without_a_binding_by_its_prolog(slurm_with_prolog, tmp_path, var
     """Slurm discards what a prolog writes to standard error, and stops a task whose prolog fails."""
     messages = tmp_path / "messages"
     messages.touch()
-    words = ["srun", "-n", "1", "--exclusive", sys.executable, "-c", SHOW_TASK]
-    done = run(words, {**slurm_with_prolog, **variables, "MESSAGES": str(messages)})
+    env = {**slurm_with_prolog, **variables, "MESSAGES": str(messages)}
+    done = run_program("srun", "-n", "1", "--exclusive", sys.executable, "-c", SHOW_TASK, env=env)
     assert (done.returncode, message in " ".join(messages.read_text().split())) == (code, True), done.stderr
     assert [json.loads(line)[:-1] for line in done.stdout.splitlines()] == [[None] * 6] * (code == 0)
 

@@ -21,8 +21,6 @@ WAIT = "echo up; while :; do sleep 0.05; done"
 WAIT_FOR_OTHER = f'trap \'touch "$0/$1"; until [ -e "$0/$2" ]; do sleep 0.02; done; exit 7\' TERM; {WAIT}'
 """A rank that exits after SIGTERM when another rank has got it too."""
 
-PTRACE_ATTACH = 16
-
 
 @pytest.fixture
 def live(start):
@@ -145,7 +143,7 @@ def test_a_run_that_does_not_exit_is_an_error_after_a_while(ompbind, live):
     process = live("held", "--grace", "0")
     supervisor = supervisor_of(process)
     wait_until(lambda: read_stat(supervisor).name == SUPERVISOR_NAME, "it has its name")
-    if ctypes.CDLL(None).ptrace(PTRACE_ATTACH, supervisor, None, None):
+    if ctypes.CDLL(None).ptrace(16, supervisor, None, None):  # PTRACE_ATTACH
         unavailable("this system permits no ptrace")
     os.waitpid(supervisor, 0)  # it is held
     done = ompbind("stop", "held")

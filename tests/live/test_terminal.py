@@ -188,14 +188,11 @@ def test_a_rank_that_has_the_terminal_does_not_outlive_both_processes(terminal):
     wait_until(lambda: not is_alive(rank), "the rank was killed", 5)
 
 
-RESTART = ["--on-failure", "restart"]
-
-
 @pytest.mark.parametrize("args", [["-n1"], ["-nauto", "-m", "{cpu}", "-s", "cores"]], ids=["one", "auto"])
 def test_a_single_rank_that_has_the_terminal_is_not_restarted(terminal, args):
     cpu = min(os.sched_getaffinity(0))
     words = [word.format(cpu=cpu) for word in args]
-    screen = terminal(OMPBIND, "run", *words, "--share", *RESTART, "--", "true")
+    screen = terminal(OMPBIND, "run", *words, "--share", "--on-failure", "restart", "--", "true")
     screen.read_until(b"cannot restart a single rank that has the")
     assert os.waitstatus_to_exitcode(screen.wait()) == 125
 
@@ -203,7 +200,8 @@ def test_a_single_rank_that_has_the_terminal_is_not_restarted(terminal, args):
 def test_restarts_at_a_terminal_without_standard_input(terminal, tmp_path):
     """A rank that Ctrl-C kills does not start again, although the kernel has sent the signal."""
     script = f"echo >>{tmp_path}/up; [ $OMPBIND_ATTEMPT = 2 ] || exit 3; read x </dev/tty"
-    screen = terminal(OMPBIND, "run", "--stdin", "none", *RESTART, "--", "sh", "-c", script)
+    options = ("--stdin", "none", "--on-failure", "restart")
+    screen = terminal(OMPBIND, "run", *options, "--", "sh", "-c", script)
     screen.read_until(b"attempt 2 starts in 1 s")
     wait_until(lambda: screen.foreground() == ["sh", "-c", script], "the second attempt has the terminal")
     screen.type("\x03")

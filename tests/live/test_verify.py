@@ -421,11 +421,3 @@ def test_more_busy_processes_than_cpus_stop_a_strict_run(ompbind, quota, both, l
     done = ompbind("run", *options, "--", *PYTHON, code % 6, before=before, timeout=90)
     assert done.returncode == 0, "less than 10 seconds are a warning"
     assert "warning: rank 0: on average" in one_line(done.stderr)
-
-
-
-
-
-
-
-
