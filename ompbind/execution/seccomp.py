@@ -94,8 +94,8 @@ def install(mode: Hold) -> int:
 
 
 def _make_error(what: str, hint: str, *, is_any: bool = False) -> LaunchError:
-    remedy = "or omit --hold" if is_any else "or use --hold=fixed if the program need not bind threads"
-    return LaunchError(f"--hold: {what}", hint=f"{hint}, {remedy}")
+    remedy = ", or omit --hold" if is_any else "; use --hold=fixed if the program need not bind threads"
+    return LaunchError(f"--hold: {what}", hint=hint + remedy)
 
 
 def set_mask(tid: int, cpus: Iterable[int]) -> None:
