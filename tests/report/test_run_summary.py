@@ -201,6 +201,7 @@ def test_a_report_has_everything():
         "schema": "ompbind-run/1", "run_id": "night", "command": ["./app", "a b"], "started": 5.25,
         "exit_code": 125, "timed_out": True, "oom_kills": 2, "error": "no files", "troubles": [],
         "throttling": {"periods": 5, "throttled_periods": 2, "throttled_s": 0.5}, "verified": None,
+        "held": None,
     }  # fmt: skip
     assert (first["rank"], first["stopped"], first["hint"], first["signal_name"]) == (0, True, None, None)
     assert second.pop("hint").startswith("with OpenMP")
