@@ -48,7 +48,6 @@ def chains(draw):
 
 @st.composite
 def items(draw):
-    """Draw an item: its text, and (excluded, CPUs, chain)."""
     kind = draw(st.sampled_from(["range", "range", "hex", "chain", "all"]))
     text, cpus, chain = "all", (), ()
     if kind == "range":
@@ -63,7 +62,6 @@ def items(draw):
 
 @st.composite
 def masks(draw, max_parts=3):
-    """Draw a mask: its text with spaces, and the items of each part."""
     texts, values = [], []
     for _ in range(draw(st.integers(1, max_parts))):
         part = draw(st.lists(items(), min_size=1, max_size=4))

@@ -124,7 +124,6 @@ class Nodes:
         return NETWORK.format(ip=required("ip"))
 
     def commands(self, name, bind):
-        """Return command lines that start ranks with a launcher: one, or one for each agent of torchrun."""
         launcher = LAUNCHERS[name]
         values = {
             "program": required(launcher.program), "on": self.on, "agent": self.agent, "bind": bind,
@@ -147,7 +146,6 @@ class Nodes:
         return [json.loads(path.read_text()) for path in found]
 
     def processes(self):
-        """Return the pids of all processes of these nodes except daemons of Slurm."""
         found = find_processes(f"{DIRECTORY}={self.directory}").items()
         return [pid for pid, line in found if os.path.basename(line.split(" ")[0]) not in DAEMONS]
 

@@ -271,7 +271,6 @@ def allowed_codes(plan: Plan, states: set[str]) -> set[int]:
 
 
 def allowed_states(plan: Plan) -> set[str]:
-    """Return the states that --verify may have at the end: ok, error and not seen."""
     if any(script.startswith("/") for script in plan.scripts) or "large" in plan.groups[0].options:
         return {"not seen"}
     loads, states = [each.load for each in plan.groups], {"ok"}

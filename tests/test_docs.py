@@ -65,7 +65,6 @@ def test_few_sessions_are_recorded_and_every_session_is_a_console_block():
 
 
 def command_lines():
-    """Yield (page, command line) for each command of ompbind in a page or a help text."""
     for page, kind, text in BLOCKS:
         for line in re.sub(r"\\\n *", "", text).splitlines():
             found = re.search(rf"\bompbind ({KNOWN})\b[^\"#>]*", line)

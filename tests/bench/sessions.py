@@ -89,7 +89,6 @@ TWO_METRICS = (
 
 
 def make_usual_session(**fields):
-    """A session with each kind of candidate, a refusal and an outlier."""
     factors = {
         "unbound": 1.0, make_candidate("default", same=("smt=1",)): 0.95, "strategy=spread": 0.9,
         "bind=thread": 0.98, "smt=2": 1.25, "mask=0-1|2-3;4": 1.6, "preload=tcmalloc": 1.0,

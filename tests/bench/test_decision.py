@@ -63,7 +63,6 @@ def ran(session):
 
 
 def announced(session):
-    """The candidates that leave, each with the round before which that is said."""
     parts = (session.replace(runs=session.runs[:count]) for count in range(len(session.runs) + 1))
     return [(found.round, name) for found in map(find_next, parts) for name, _ in found.dropped]
 
@@ -227,7 +226,6 @@ NUMBERS = st.sampled_from([0.8, 0.9, 0.99, 1.0, 1.01, 1.1, 1.3])
 @examples(0.2, deadline=None)
 @given(st.lists(NUMBERS, min_size=1, max_size=4), st.booleans(), st.sampled_from([5, 8, 20]), st.data())
 def test_a_session_continues_from_any_run_as_if_it_had_not_stopped(factors, fails, most, data):
-    """The results file may end after any run."""
     candidates = make_candidates(1 + len(factors))
     names = [candidate.name for candidate in candidates]
     times = dict(zip(names, [1.0, *factors], strict=True))
@@ -275,7 +273,6 @@ def remarks(rounds=12, candidates=2, **fields):
 
 
 def often(name, value, other):
-    """A field that has a value in three runs of a candidate."""
     return lambda candidate, number: value if candidate == name and number % 4 == 1 else other
 
 

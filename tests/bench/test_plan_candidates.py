@@ -170,7 +170,6 @@ MACHINES = {
 
 
 def propose(machine, *fixed, **request):
-    """The proposed choices as texts; "" is the default plan."""
     made = make_proposal(machine, Request(**request), ("ranks", *fixed))
     return [", ".join(f"{key}={text}" for key, text in choices) for choices in made]
 

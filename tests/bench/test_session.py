@@ -41,7 +41,6 @@ def run(session, start=make_run, budget_s=None, decide=find_next, save=lambda co
 
 
 def before(at, act):
-    """A function that makes runs, and acts before the one with a number or of a candidate."""
 
     def start(candidate, number, round_number):
         if at in (number, candidate.candidate.name):

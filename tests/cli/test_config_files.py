@@ -33,7 +33,6 @@ def write(path, text=TEXT, mode=0o644):
 
 
 def read(home, **env):
-    """Return the paths that are read, and (path, reason) of the ignored files."""
     found = read_found_files({"HOME": str(home), **env})
     return [file.path for file in found.read], [(file.path, file.reason) for file in found.ignored]
 

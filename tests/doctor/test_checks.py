@@ -76,7 +76,6 @@ def package(name, version=(), **changes):
 
 
 def gpus(*cpus, machine=NODES, allowed=None, hypervisor="", **changes):
-    """A machine of two nodes with a GPU for each text of CPUs; "" if they are not known."""
     found = tuple(
         Device(kind=DeviceKind.GPU, index=index, address=f"0000:0{index}:00.0", cpus=CPUS(text),
                node=None if not text else int(CPUS(text).first > 3))

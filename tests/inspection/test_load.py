@@ -22,7 +22,6 @@ FINE = Verdict(issues=(), summary="fine")
 
 
 def sample(at_s, threads, *times, names=("server",), throttled_s=0.0, quota=None):
-    """A sample of one process, whose threads have (CPU time, run delay) and names in turn."""
     items = [item.partition("*") for item in threads.split()]
     each = [text for text, _, number in items for _ in range(int(number or 1))]
     rows = zip(count(100), each, cycle(names), cycle(times or [(0.0, 0.0)]), strict=False)

@@ -24,7 +24,6 @@ PER_TASK = {"SLURM_GPUS_ON_NODE": "4", "SLURMD_TRES_BIND": "gpu:per_task:1"}
 
 
 def find(env, ranks=4, *, by_slurm=True, machine=MACHINE, **options):
-    """The request of a rank that may see only its own GPUs, the index of its placement, and a conflict."""
     values = {"ranks": ranks, "devices": (DeviceKind.GPU,), "smt": "all", **options}
     request = Request(**values, visible=find_visible_devices(machine.devices, env))
     return request_own_gpus(request, machine, ranks, env, by_slurm=by_slurm)

@@ -46,7 +46,6 @@ def test_the_wheel_works_and_has_types(tmp_path):
 
 
 def read_blocks(section, start=""):
-    """Return the commands of each block of a section, of those that start with a word."""
     text = PAGE.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     return [block for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if block.startswith(start)]
 
@@ -64,7 +63,6 @@ def tools(tmp_path_factory):
 
 @pytest.fixture
 def shell(tools, tmp_path):
-    """Run commands in a copy of the repository, as a user with an empty home; return their output."""
     clone, home = tmp_path / "clone", tmp_path / "home"
     shutil.copytree(ROOT, clone, ignore=shutil.ignore_patterns(".*", "__pycache__", "dist"))
     home.mkdir()

@@ -48,7 +48,6 @@ def machines(draw):
 
 @st.composite
 def parts(draw, machine):
-    """Draw a part of a mask that names CPUs of this machine, by number or as a domain."""
     number = st.sampled_from(list(machine.allowed)).map(str)
     level = draw(st.sampled_from([level for level in SELECTABLE if machine.at(level, machine.allowed)]))
     last = len(machine.at(level, machine.allowed)) - 1
@@ -58,7 +57,6 @@ def parts(draw, machine):
 
 @st.composite
 def cases(draw):
-    """Draw a machine and a request that may be possible on it or not."""
     machine = draw(machines())
     several = st.lists(parts(machine), min_size=1, max_size=3).map("|".join)
     text = draw(st.none() | st.none() | several | st.sampled_from(["auto", "none", "all"]))
@@ -198,7 +196,6 @@ def check_other_cores(made):
 
 
 def check_threads(made):
-    """Check the threads of all ranks together: as requested, one per CPU, or as the quota allows."""
     threads = [placement.threads for placement in made.placements]
     cpus = [len(placement.cpus) for placement in made.placements]
     if made.request.threads is not None:
@@ -244,7 +241,6 @@ def check_variables(made, placement):
 
 
 def check_strategy(made):
-    """Check that shares are as large as the strategy says, and in the order of the machine."""
     machine, request, strategy = made.machine, made.request, STRATEGIES[made.request.strategy]
     table, ranks = machine.table, made.placements
     without_reserved = request.reserve_total or strategy.overlapping

@@ -233,7 +233,6 @@ def renumbered(machine, numbers):
 
 
 def odd(cores, **parts):
-    """A machine as odd firmware reports it."""
     sets = {Level(name): text.split() for name, text in parts.items()}
     return with_domains(make_machine(Shape(cores=cores)), sets)
 

@@ -37,7 +37,6 @@ def variables_of(plan, *added_variables):
 
 
 def render(name, plan, *added_variables):
-    """The text of all ranks; of formats for one rank, a text for each."""
     row = FORMATS[name]
     if row.takes != "variables":
         return [row.render(plan)]

@@ -24,7 +24,6 @@ BYTES = st.lists(st.sampled_from(PIECES)).map(b"".join)
 
 
 def add_prefixes_line_by_line(data, limit):
-    """Return what the fast implementation must return, made line by line."""
     out = b""
     for line in data.removesuffix(b"\n").split(b"\n") if data else ():
         pieces = [line[at : at + limit] for at in range(0, len(line), limit)] or [b""]

@@ -28,7 +28,6 @@ def read(files):
 
 
 def topology(cpus, name, texts):
-    """A file in the topology directory of each CPU, from a list of texts."""
     pairs = zip(cpus, texts, strict=True)
     return {f"{CPU}/cpu{cpu}/topology/{name}": text for cpu, text in pairs if text is not None}
 

@@ -95,7 +95,6 @@ def test_plans_of_recorded_machines(name, data):
 
 
 def check_refusal(machine, request):
-    """Devices do not suffice, or the same ranks without devices are refused too."""
     for kind in request.devices if request.devices != "auto" else ():
         own = [device for device in machine.devices if device.kind is kind and not device.excluded]
         with_rdma = [device for device in own if device.rdma_names or device.pci_class == "0207"]
