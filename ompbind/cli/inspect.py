@@ -310,7 +310,8 @@ def _make_title(group: RankProcesses) -> str:
     devices = "".join(f", {device}" for device in env.get(OMPBIND_RANK_DEVICES, "").split(",") if device)
     label = f" ({env[OMPBIND_GROUP]} {env.get(OMPBIND_GROUP_RANK, '?')})" if env.get(OMPBIND_GROUP) else ""
     rank = clean_line(f"rank {group.rank}{label}")
-    return f"{rank} of run {group.run_id}{attempt}: {cpus}, --bind {plan.bind}{places}{devices}"
+    held = f", held on its CPUs ({plan.hold.option})" if plan.hold else ""
+    return f"{rank} of run {group.run_id}{attempt}: {cpus}, --bind {plan.bind}{places}{devices}{held}"
 
 
 def _render_threads(process: ProcessState, width: int, each: bool, shares: Mapping[int, float] | None) -> str:
@@ -374,6 +375,7 @@ def _make_group_record(group: RankProcesses) -> dict[str, object]:
             "service_cpus": str(plan.service_cpus),
             "places": list(map(str, plan.places)),
             "bind": str(plan.bind),
+            "hold": plan.hold,
         },
         "verdict": {
             "state": State.ERROR if verdict.severity is Severity.ERROR else State.OK,

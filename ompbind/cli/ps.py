@@ -65,6 +65,7 @@ def render_ps(infos: Sequence[RunInfo], now: float, screen: Screen = PIPE) -> st
     cpus = [union(cpus for _, cpus in run.ranks) or run.claimed or run.wanted for run in runs]
     groups = Column(title="groups", cells=[run.groups or "-" for run in runs], grows=True)
     restarts = Column(title="restarts", cells=[str(run.restarts) for run in runs], right=True)
+    held = Column(title="held", cells=[run.hold.option if run.hold else "-" for run in runs])
     columns = [
         Column(title="run", cells=[run.run_id for run in runs], grows=True),
         Column(title="user", cells=[info.user for info in infos]),
@@ -73,6 +74,7 @@ def render_ps(infos: Sequence[RunInfo], now: float, screen: Screen = PIPE) -> st
         Column(title="ranks", cells=ranks, right=True),
         *([groups] if any(run.groups for run in runs) else []),
         *([restarts] if any(run.restarts for run in runs) else []),
+        *([held] if any(run.hold for run in runs) else []),
         Column(title="CPUs", cells=[render_cpus(found) or "-" for found in cpus], grows=True),
     ]
     width, commands = screen.text_width, []
@@ -107,7 +109,8 @@ def _make_record(info: RunInfo) -> dict[str, object]:
         pairs = (group.rpartition(" ") for group in run.groups.split(", "))
         sizes = {name: size for name, _, word in pairs if (size := whole_number(word)) is not None}
         groups = {"groups": sizes} if sizes else {}
-        cpus = {"ranks": ranks, **groups, "restarts": run.restarts, "held": str(run.claimed)}
+        state = {"restarts": run.restarts, "held": str(run.claimed), "hold": run.hold}
+        cpus = {"ranks": ranks, **groups, **state}
     return {
         "run_id": run.run_id,
         "inside": run.parent_run_id or None,

@@ -25,13 +25,13 @@ from ompbind.cli.verb import Verb, make_format_option
 from ompbind.cpuset import count, named, union
 from ompbind.errors import InspectError, OptionError, RequestError
 from ompbind.inspection.diagnosis import explain_later_binding
-from ompbind.inspection.rank_processes import Inspection
+from ompbind.inspection.rank_processes import Inspection, RankProcesses
 from ompbind.inspection.targets import find_target, has_several_nodes, inspect, read_visible_runs
 from ompbind.machine.read import read_machine
 from ompbind.machine.read.linux_cgroup import read_limits
 from ompbind.machine.read.root import DirectoryRoot
 from ompbind.planning.request import Request
-from ompbind.procfs.parsers import find_descendants
+from ompbind.procfs.parsers import find_descendants, find_owners
 from ompbind.procfs.reader import read_processes
 from ompbind.report.text import PIPE, Column, Screen, render_cpus, render_paragraph, render_table
 from ompbind.text import clean_line
@@ -85,7 +85,7 @@ def rebind(ctx: VerbContext) -> int:
                 roots |= {process.pid: wanted for process in group.processes}
     else:
         check_roots(target.pids)
-        roots = _plan(ctx.params, target.pids)
+        roots = _plan(ctx.params, target.pids, inspection.groups)
     found = rebind_processes(roots, dry_run=dry_run)
     if not found:
         write_stdout(NO_PROCESSES)
@@ -98,7 +98,9 @@ def rebind(ctx: VerbContext) -> int:
     return 0 if all(process.is_bound for process in found) else 1
 
 
-def _plan(values: Mapping[str, Any], pids: Sequence[int]) -> dict[int, WantedCpus]:
+def _plan(
+    values: Mapping[str, Any], pids: Sequence[int], groups: Sequence[RankProcesses]
+) -> dict[int, WantedCpus]:
     """Plan for processes as ranks; other children of a process whose workers are ranks get all their CPUs."""
     pids = tuple(dict.fromkeys(pids))
     ranks: int = values["ranks"] or len(pids)
@@ -124,6 +126,13 @@ def _plan(values: Mapping[str, Any], pids: Sequence[int]) -> dict[int, WantedCpu
             keep_working_masks(error, machine, request, others)
             raise error
         roots[pid] = WantedCpus(rank=rank, cpus=cpus, masks=frozenset((cpus,)))
+    owners = find_owners(stats, roots)
+    for group in groups:
+        held = group.expected
+        if held and held.hold and not owners.get(group.first.pid, held).cpus <= held.cpus:
+            text = f"rank {group.rank} of run {group.run_id} is held on {named('CPU', held.cpus)}"
+            hint = f"start the run without {held.hold.option}, or name CPUs of the rank"
+            raise RequestError(f"{text}: its program cannot bind threads to other CPUs", hint=hint)
     return roots
 
 

@@ -29,6 +29,7 @@ from ompbind.openmp.binding import Bind, parse_places, render_places
 from ompbind.openmp.runtimes import KMP_AFFINITY, KMP_READERS, PLACE_VARIABLES, OmpRuntime
 from ompbind.openmp.variables import MASK_COUNTS, OVERRIDING_VARIABLES, THREAD_COUNTS
 from ompbind.planning.plan import Plan
+from ompbind.planning.request import Hold
 from ompbind.procfs.process_state import ProcessState
 from ompbind.programs import libraries
 from ompbind.programs.libraries import Library
@@ -49,7 +50,8 @@ class ExpectedBinding(Record):
     run ID than `run_id` belong to a nested run. `memory` is the memory policy as the kernel writes it, "" for
     any. `variables` bind OpenMP threads or set their number: each known one with the value that ompbind gave
     to the rank, None if ompbind removed it. `is_unbound`: the rank has all CPUs that it could have, and
-    no mode binds its threads, as with `-m none`: no CPUs are its own.
+    no mode binds its threads, as with `-m none`: no CPUs are its own. `hold`: its threads
+    are held on its CPUs.
     """
 
     rank: int | None
@@ -61,6 +63,7 @@ class ExpectedBinding(Record):
     variables: tuple[tuple[str, str | None], ...] = ()
     service_cpus: CpuSet = EMPTY
     is_unbound: bool = False
+    hold: Hold | None = None
 
     @property
     def compute(self) -> CpuSet:
@@ -99,6 +102,7 @@ def expect_ranks(
                 service_cpus=placement.service_cpus,
                 places=placement.places,
                 bind=request.bind,
+                hold=request.hold,
                 is_unbound=request.effective_bind is Bind.NONE and placement.cpuset == plan.machine.allowed,
                 run_id=run_id,
                 memory=placement.memory.kernel_text if placement.memory else "",

@@ -171,7 +171,7 @@ def _make_group(
 def _use_bind_of_run(
     expected: ExpectedBinding, first: ProcessState, runs: Sequence[LiveRun]
 ) -> ExpectedBinding:
-    """Replace the binding mode that follows from variables with the mode of the live run.
+    """Replace the binding mode that follows from variables with the mode of the live run, and add its hold.
 
     The command may have changed the variables before the process was executed, as `env` does. With a single
     CPU the variables are the same in all modes.
@@ -179,8 +179,11 @@ def _use_bind_of_run(
     if not first.env.keys() & {*PLACE_VARIABLES, KMP_AFFINITY}:  # the command has removed them
         expected = expected.replace(variables=(("OMP_PROC_BIND", "true"),))
     own, rank = clean_name(expected.run_id), (expected.rank, expected.cpus)
-    bind = next((run.bind for run in runs if run.run_id == own and rank in run.ranks), expected.bind)
-    return expected if bind == expected.bind else _set_bind(expected, bind, first.initial_thread)
+    run = next((run for run in runs if run.run_id == own and rank in run.ranks), None)
+    if run is None:
+        return expected
+    expected = expected.replace(hold=run.hold)
+    return expected if run.bind == expected.bind else _set_bind(expected, run.bind, first.initial_thread)
 
 
 def _expect_by_cpus(
@@ -191,13 +194,13 @@ def _expect_by_cpus(
     This is all that is known of ranks whose environment is not readable. None unless exactly one rank fits.
     """
     whole = union(thread.cpus for process in processes for thread in process.threads)
-    ranks = [(run.bind, *found) for run in observed.runs if run.run_id == run_id for found in run.ranks]
+    ranks = [(run, *found) for run in observed.runs if run.run_id == run_id for found in run.ranks]
     fitting = [found for found in ranks if (whole <= found[2] if rank is None else found[1] == rank)]
     if len(fitting) != 1:
         return None
-    bind, number, cpus = fitting[0]
-    guess = guess_expected(processes).replace(rank=number, cpus=cpus, run_id=run_id or "")
-    return _set_bind(guess, bind, processes[0].initial_thread)
+    run, number, cpus = fitting[0]
+    guess = guess_expected(processes).replace(rank=number, cpus=cpus, run_id=run_id or "", hold=run.hold)
+    return _set_bind(guess, run.bind, processes[0].initial_thread)
 
 
 def _set_bind(guess: ExpectedBinding, bind: str, initial_thread: ThreadState | None) -> ExpectedBinding:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from ompbind.cpuset import EMPTY, CpuSet, join_words, named, union
 from ompbind.errors import PlanError
 from ompbind.machine.model import Machine
-from ompbind.planning.request import Request, Sharing
+from ompbind.planning.request import Hold, Request, Sharing
 from ompbind.record import Record
 
 NAMED_RUNS = 3  # how many runs a message names; it only counts the others
@@ -27,7 +27,8 @@ class LiveRun(Record):
     divided the CPUs of this machine in the same way, "" if the rank has a plan of its own. `groups` are the
     names of its groups, each with its number of ranks: "server 1, load 4". `wanted` are the CPUs of the cores
     that it may get, if it waits until CPUs are free; it then claims none. A session of bench (`is_session`)
-    claims the CPUs of all its candidates and lists no ranks. `grace_s` are the seconds of its --grace.
+    claims the CPUs of all its candidates and lists no ranks. `grace_s` are the seconds of its --grace, and
+    `hold` is its --hold.
 
     A run that is about to start claims nothing yet. Under a launcher it is one rank of a job: `rank` is its
     number, `placement_index` the index of its placement in the plan for all ranks of this machine. Otherwise
@@ -51,6 +52,7 @@ class LiveRun(Record):
     wanted: CpuSet = EMPTY
     is_session: bool = False
     grace_s: int = 10
+    hold: Hold | None = None
     placement_index: int | None = None
     rank: int = 0
 

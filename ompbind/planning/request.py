@@ -56,6 +56,11 @@ class Hold(StrEnum):
     ANSWERED = "answered"
     FIXED = "fixed"
 
+    @property
+    def option(self) -> str:
+        """The option of the run."""
+        return "--hold" if self is Hold.ANSWERED else f"--hold={self}"
+
 
 class Sharing(StrEnum):
     """What to do about CPUs that other runs use: warn, share, avoid (always, or if no rank loses), refuse."""

@@ -29,6 +29,7 @@ from typing import Any
 from ompbind.cpuset import CpuSet
 from ompbind.machine.model import MAX_CPUS
 from ompbind.planning.other_runs import LiveRun
+from ompbind.planning.request import Hold
 from ompbind.record import Record
 from ompbind.text import clean_line, clean_name, whole_number
 
@@ -78,6 +79,7 @@ _FIELDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "held": ("claimed", _parse_cpus),
     "avoided": ("avoided", _parse_cpus),
     "bind": ("bind", clean_name),
+    "hold": ("hold", lambda text: Hold(text) if text in set(Hold) else None),
     "configuration": ("configuration", clean_name),
     "division": ("division", clean_name),
     "groups": ("groups", lambda text: clean_line(text[:_GROUPS_LIMIT])),

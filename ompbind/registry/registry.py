@@ -88,6 +88,7 @@ def make_live_run(plan: Plan, own: LiveRun) -> LiveRun:
         claimed=plan.used | plan.reserved,
         avoided=plan.avoided,
         bind=str(plan.request.effective_bind),
+        hold=plan.parts[0].request.hold,
         configuration=plan.request.configuration.digest,
         division="" if index is None else make_division(plan),
         groups=", ".join(f"{part.request.group} {len(part.placements)}" for part in plan.groups),

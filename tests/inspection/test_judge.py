@@ -69,6 +69,7 @@ TABLE = """
 0-1 1 0-1*5 1*3 | GOMP | WORKERS | thread 0-1 | note crowded | several threads start parallel regions
 0 1 0*3 | GOMP | GOMP_CPU_AFFINITY=0 1 | rank 1 | error outside | applies GOMP_CPU_AFFINITY=0 1
 0-1*2 | |  | rank 0 | error outside | may run on CPUs 0-1, the rank has CPU 0
+0-1*2 | |  | rank 0 | error outside | rebind); 'ompbind run --hold' keeps programs on their CPUs
 0*2 | GOMP | GOMP_CPU_AFFINITY=0 1; OMP_PLACES={1}; OMP_PROC_BIND=true | rank 1 | error outside | changed
 0 1 | ONNX | | rank 0 | error outside | set SessionOptions.intra_op_num_threads
 0-1 1 | ONNX | WHOLE | rank 0-1 | note confined | probably by ONNX Runtime

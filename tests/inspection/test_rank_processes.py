@@ -1,5 +1,7 @@
 """Groups of processes, what is expected of each, and issues shared by several."""
 
+import json
+
 import pytest
 
 from ompbind.cli.inspect import NO_PROCESSES, render_inspection, render_inspection_json
@@ -7,6 +9,7 @@ from ompbind.commands.rank_variables import SUPERVISOR_NAME
 from ompbind.inspection.rank_processes import MaskOrigin, ObservedProcesses, make_inspection
 from ompbind.openmp.binding import Bind
 from ompbind.planning.other_runs import LiveRun
+from ompbind.planning.request import Hold
 from ompbind.text import Severity
 from tests.inspection.test_judge import FREE, GOMP, ONE_EACH, TORCH, cpus, process
 
@@ -31,6 +34,19 @@ def inspect(*processes, runs=(RUN,), parent_mask="0-3"):
 def members(inspection):
     groups = inspection.groups
     return [(group.run_id, group.rank, [process.pid for process in group.processes]) for group in groups]
+
+
+@pytest.mark.parametrize("hold", [None, *Hold])
+def test_ranks_are_held_as_their_run_is(hold):
+    runs = (RUN.replace(hold=hold),)
+    (hidden,) = inspect(*OWN, process("0-1", pid=12, parent=11, unreadable=HIDDEN), runs=runs).groups
+    assert (hidden.rank, hidden.expected.hold) == (0, hold)
+    (group,) = (found := inspect(*OWN, rank(0, "0-2", pid=12), runs=runs)).groups
+    text = " ".join(render_inspection(found).split())
+    (record,) = json.loads(render_inspection_json(found))["crews"]
+    assert (group.rank, group.expected.hold, record["planned"]["hold"]) == (0, hold, hold)
+    assert ("held on its CPUs (--hold" in text, "(--hold=fixed)" in text) == (bool(hold), hold is Hold.FIXED)
+    assert ("a process outside of the run" in text, "'ompbind run --hold'" in text) == (bool(hold), not hold)
 
 
 def test_processes_belong_to_the_rank_in_their_environment_or_their_parents():

@@ -102,14 +102,17 @@ def test_verbs_print_what_their_schema_has(line, start):
 
 
 @pytest.mark.no_quota
-def test_a_live_run_is_shown_as_its_schemas_say(tmp_path):
+@pytest.mark.parametrize("hold", ["--no-hold", "--hold", "--hold=fixed"])
+def test_a_live_run_is_shown_as_its_schemas_say(tmp_path, hold):
     wait = "import sys; print(1, flush=True); sys.stdin.read()"
-    options = ("--verify", "--report", tmp_path / "report.json", "--run-id", "shown", "--chdir", "/")
+    options = ("--verify", "--report", tmp_path / "report.json", "--run-id", "shown", "--chdir", "/", hold)
     run = start_program(OMPBIND, "run", *options, "--", sys.executable, "-c", wait, stdin=subprocess.PIPE)
     assert run.stdout.readline() == "1\n"
     shown = {verb: run_program(OMPBIND, verb, *words, "--format", "json").stdout for verb, words in (
         ("ps", ()), ("inspect", ("shown",)), ("rebind", ("shown",)))}  # fmt: skip
     run.communicate(timeout=60)
+    (own,) = (each for each in json.loads(shown["ps"])["runs"] if each["run_id"] == "shown")
+    assert own["hold"] == {"--hold": "answered", "--hold=fixed": "fixed"}.get(hold)
     for verb, text in {**shown, "run": (tmp_path / "report.json").read_text()}.items():
         check(verb, json.loads(text))
 

@@ -4,6 +4,8 @@ import json
 import os
 import sys
 
+import pytest
+
 from ompbind.cli import rebind_processes as rebind
 from ompbind.cli.rebind_processes import WantedCpus, rebind_processes
 from ompbind.cpuset import CpuSet
@@ -82,6 +84,26 @@ def test_ranks_of_a_run_get_what_their_plan_says(start, ompbind):
     ):  # fmt: skip
         refused = ompbind("rebind", *words.split())
         assert (refused.returncode, text in one_line(refused)) == (2, True), refused.stderr
+
+
+@pytest.mark.parametrize("option", ["--hold", "--hold=fixed"])
+def test_ranks_that_are_held_keep_their_cpus(start, ompbind, option):
+    first, second = two_cpus()
+    words = ("--share", "-m", f"{first}|{second}", "-n", "2", "--run-id", "stays", option)
+    run = start("run", *words, "--", "sh", "-c", "sleep 300 & echo up; wait", up=2)
+    (pid, other), shown = ranks_of(run), ompbind("ps")
+    assert [line.split()[6] for line in shown.stdout.splitlines() if line.startswith("stays")] == [option]
+    for target in (pid, *children_of(pid)):
+        done = ompbind("rebind", str(target), "-m", f"{first},{second}", "--share")
+        text = f"rank 0 of run stays is held on CPU {first}: its program cannot bind threads"
+        assert (done.returncode, text in one_line(done)) == (2, True), done.stderr
+    assert masks_of(pid) == {str(first)}
+    assert ompbind("rebind", str(pid), "-m", str(first), "--share").returncode == 0
+    os.sched_setaffinity(pid, {second})
+    seen = ompbind("inspect", "stays")
+    assert "a process outside of the run changed the mask" in one_line(seen), seen
+    assert ompbind("rebind", "stays").returncode == 0
+    assert [masks_of(each) for each in (pid, other)] == [{str(first)}, {str(second)}]
 
 
 def test_threads_that_start_meanwhile_are_bound_too(child, ompbind):

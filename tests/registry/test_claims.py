@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.errors import OmpbindError
 from ompbind.planning.other_runs import NAMED_RUNS, LiveRun, find_other_runs
+from ompbind.planning.request import Hold
 from ompbind.registry.claims import (
     HEAD,
     RANKS_LIMIT,
@@ -51,15 +52,19 @@ def test_ranks_of_one_job_are_not_others_unless_of_another_user():
 
 names = st.text(min_size=1, max_size=NAME_LIMIT).map(clean_name)
 sets = st.sets(st.integers(0, 8191), max_size=40).map(CpuSet)
+holds = st.sampled_from([None, *Hold])
 
 
-@given(names, names | st.just(""), st.lists(st.tuples(st.integers(0, 99), sets)), sets)
-def test_written_claims_can_be_read(name, parent_run_id, ranks, cpus):
+@given(names, names | st.just(""), st.lists(st.tuples(st.integers(0, 99), sets)), sets, holds)
+def test_written_claims_can_be_read(name, parent_run_id, ranks, cpus, hold):
     run = LiveRun(
         run_id=name, pid=3, uid=1000, started=1_700_000_000, ranks=tuple(ranks), claimed=cpus, avoided=cpus,
-        parent_run_id=parent_run_id, pid_space=4026531836,
+        parent_run_id=parent_run_id, pid_space=4026531836, hold=hold,
     )  # fmt: skip
-    assert parse_text(make_text(run), 1000) == run
+    text = make_text(run)
+    assert parse_text(text, 1000) == run
+    of_old_version = text.replace(f"\nhold {hold}\n", "\n")
+    assert parse_text(of_old_version, 1000) == run.replace(hold=None)
     assert parse_text(make_text(run)[:-1], 1000) is None
 
 
@@ -75,7 +80,7 @@ def test_long_claims_leave_single_ranks_out():
 
 
 GOOD = make_text(live("0-3"))
-keys = st.sampled_from(["run", "pid", "started", "inside", "held", "avoided", "rank", "new"])
+keys = st.sampled_from(["run", "pid", "started", "inside", "held", "avoided", "rank", "hold", "new"])
 values = st.text() | st.sampled_from(["0-3", "0 1-2", "-1", "9" * 40, "1e9", "²", "0-99999", "x"])
 
 
