@@ -19,6 +19,7 @@ CHECKS: Mapping[str, HostCheck] = {
     "quota": machine.check_quota,
     "task-limit": machine.check_task_limit,
     "bind-call": machine.check_bind_call,
+    "hold": machine.check_hold,
     "devices": machine.check_devices,
     "virtual": machine.check_virtual,
     "runs": machine.check_runs,

@@ -14,8 +14,9 @@ from ompbind.doctor.facts import HostFacts, HostIssue, error, note, ok
 from ompbind.machine.devices import DeviceKind
 from ompbind.machine.model import Level
 from ompbind.openmp import runtimes
+from ompbind.openmp.binding import OR_HOLD
 from ompbind.openmp.runtimes import KMP_AFFINITY, SPIN_SETTINGS
-from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS, split_words
+from ompbind.openmp.variables import OVERRIDING_VARIABLES, THREAD_COUNTS, find_override, split_words
 from ompbind.text import mask_value, whole_number
 
 _SPINS = "waiting threads keep their CPUs busy: other threads and ranks on these CPUs run later"
@@ -108,6 +109,7 @@ def _make_issue(name: str, value: str, why: str, host: HostFacts) -> HostIssue:
     machine, remedy, make_issue = host.machine, f"unset {name}", note
     if name in OVERRIDING_VARIABLES or name in THREAD_COUNTS:
         does = "clears" if name in OVERRIDING_VARIABLES else "replaces"
+        remedy += OR_HOLD if OR_HOLD in find_override(name, value, has_places=False, is_held=False) else ""
         remedy += f"; 'ompbind run' {does} it unless --keep-env is given"
     elif name in dict(SPIN_SETTINGS) and machine and (machine.quota or 1e9) < len(machine.allowed):
         why += "; here this exhausts the CPU quota, and all threads are throttled"
@@ -205,12 +207,13 @@ def check_rebinding(host: HostFacts) -> Iterator[HostIssue]:
         value = host.env.get(name)
         if value is not None and _turns_on(name, value):
             remedy = f"set {name}={off}" if off else f"unset {name}"
+            remedy += "" if why == _LAUNCHER else OR_HOLD
             issues.append(note(name, f"is {value!r}: {program} binds", why, remedy))
     command, machine = host.command, host.machine
     words = {word.partition("=")[0] for word in command.argv[1:]} if command else ()
     for option in filter(words.__contains__, BINDING_OPTIONS):
         why = f"it starts its workers on CPUs that it chooses itself: {_REPLACES}"
-        issues.append(note(option, f"{BINDING_OPTIONS[option]} binds", why, f"omit {option}"))
+        issues.append(note(option, f"{BINDING_OPTIONS[option]} binds", why, f"omit {option}{OR_HOLD}"))
     devices = machine.devices if machine and len(machine.at(Level.NODE)) > 1 else ()
     has_gpus = any(device.kind is DeviceKind.GPU for device in devices)
     installed = command.packages if command else {}
@@ -219,5 +222,5 @@ def check_rebinding(host: HostFacts) -> Iterator[HostIssue]:
         if package in installed and not is_off:
             remedy = "add --additional-config '{\"enable_cpu_binding\": false}'"
             remedy = f"add --env {variable}" if variable else remedy
-            issues.append(note(program, "binds by default, if the command uses it", why, remedy))
+            issues.append(note(program, "binds by default, if the command uses it", why, remedy + OR_HOLD))
     yield from issues or [ok("programs that bind again", "none known")]

@@ -164,6 +164,12 @@ def check_bind_call(host: HostFacts) -> Iterator[HostIssue]:
         yield ok("sched_setaffinity", "is permitted" if host.may_bind is Permission.GRANTED else UNKNOWN)
 
 
+def check_hold(host: HostFacts) -> Iterator[HostIssue]:
+    """Report whether --hold works, and why not."""
+    limit = "; without CAP_SYS_PTRACE (kernel.yama.ptrace_scope), threads are not bound within their rank"
+    yield ok("--hold", host.hold + (limit if (host.kernel.ptrace_scope or 0) > 1 else ""))
+
+
 def check_runs(host: HostFacts) -> Iterator[HostIssue]:
     """Look for live runs on the same CPUs."""
     if host.runs is None:

@@ -10,6 +10,7 @@ from math import ceil
 from ompbind.cpuset import count
 from ompbind.doctor.facts import CommandFacts, HostFacts, HostIssue, error, note, ok
 from ompbind.machine.model import Level
+from ompbind.openmp.binding import OR_HOLD
 from ompbind.openmp.runtimes import OmpRuntime, find_aborting_pair
 from ompbind.openmp.variables import MASK_COUNTS
 from ompbind.planning.notes import render_fewer_cpus
@@ -156,7 +157,7 @@ POOLS: tuple[tuple[str, tuple[str, ...], str, str, str, str], ...] = (
      "https://duckdb.org/docs/stable/configuration/overview"),
     ("ONNX Runtime", (f"import {libraries.ONNXRUNTIME}",),
      f"{libraries.ONNXRUNTIME_BINDS}; where a cpuset forbids this core, the thread prints"
-     " 'pthread_setaffinity_np failed … error code: 22'", libraries.ONNXRUNTIME_REMEDY,
+     " 'pthread_setaffinity_np failed … error code: 22'", libraries.ONNXRUNTIME_REMEDY + OR_HOLD,
      "threads of a rank run on CPUs of other ranks, unless the session has a number of threads",
      "https://onnxruntime.ai/docs/performance/tune-performance/threading.html"),
     ("Ray", ("import ray",), "without num_cpus it counts {online}, and starts as many worker processes",

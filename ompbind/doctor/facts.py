@@ -14,6 +14,8 @@ from ompbind.programs.command import Workload
 from ompbind.record import Record
 from ompbind.text import Severity, whole_number
 
+UNKNOWN = "not known"  # the text of a result where the system does not provide the fact
+
 
 class Permission(StrEnum):
     """The result of a system call that was tried."""
@@ -35,6 +37,7 @@ class KernelFacts(Record):
     hypervisor: str = ""
     smt: str = ""
     numa_balancing: int | None = None
+    ptrace_scope: int | None = None
 
     @property
     def version(self) -> tuple[int, int] | None:
@@ -68,6 +71,7 @@ class HostFacts(Record):
     `machine` is None if it could not be read; `error` is then the reason. `cpuset` is that of the cgroup.
     `may_bind` is the permission for sched_setaffinity, `may_place_memory` for set_mempolicy. `others` is what
     other processes used of the allowed CPUs just now, `idle` are the allowed CPUs that were hardly used.
+    `hold` says whether --hold works, and why not.
     `memory` is the free share of each NUMA node, or of the machine (None). `enclosing` are the rank to which
     this process belongs and its CPUs. `preloadable` are (name, path) of libraries to preload; "" is a path
     that was not found. `options` are the names of the variables that are options of ompbind,
@@ -81,6 +85,7 @@ class HostFacts(Record):
     cpuset: CpuSet | None = None
     may_bind: Permission = Permission.UNKNOWN
     may_place_memory: Permission = Permission.UNKNOWN
+    hold: str = UNKNOWN
     kernel: KernelFacts = KernelFacts()
     memory: tuple[tuple[int | None, float], ...] = ()
     others: OthersLoad = OthersLoad()
@@ -93,9 +98,6 @@ class HostFacts(Record):
     options: tuple[str, ...] = ()
     unknown_options: tuple[tuple[str, str], ...] = ()
     report: tuple[tuple[str, str], ...] = ()
-
-
-UNKNOWN = "not known"  # the text of a result where the system does not provide the fact
 
 
 class HostIssue(Record):

@@ -16,9 +16,11 @@ from ompbind.commands.rank_variables import OMPBIND_RUN_ID, find_rank
 from ompbind.cpuset import CpuSet
 from ompbind.doctor.checks_environment import BINDING_PACKAGES
 from ompbind.doctor.checks_programs import POOLS
-from ompbind.doctor.facts import CommandFacts, HostFacts, KernelFacts, Permission
+from ompbind.doctor.facts import UNKNOWN, CommandFacts, HostFacts, KernelFacts, Permission
 from ompbind.errors import LaunchError, MachineError, RequestError
 from ompbind.execution.memory_policy import reset_policy
+from ompbind.execution.seccomp import install
+from ompbind.execution.spawn import fork_child
 from ompbind.inspection.diagnosis import is_relevant
 from ompbind.inspection.verdict import CpuUsage, measure_others, read_own_usage
 from ompbind.launchers.launchers import LAUNCHERS
@@ -27,6 +29,7 @@ from ompbind.machine.read.linux_cgroup import read_limits
 from ompbind.machine.read.linux_topology import CPU, NODE
 from ompbind.machine.read.root import DirectoryRoot, Root, numbered, parse_meminfo, read_word
 from ompbind.planning.other_runs import LiveRun, find_other_runs
+from ompbind.planning.request import Hold
 from ompbind.procfs.reader import read_cpu_times
 from ompbind.programs import libraries
 from ompbind.programs.command import Workload, read_workload
@@ -137,6 +140,7 @@ def _add_system_facts(host: HostFacts, before: CpuUsage) -> HostFacts:
         cpuset=read_limits(root).cpuset,
         may_bind=try_call(lambda: os.sched_setaffinity(0, os.sched_getaffinity(0))),
         may_place_memory=try_call(reset_policy),
+        hold=try_hold(),
         kernel=read_kernel(root),
         memory=tuple(read_memory(root)),
     )
@@ -236,6 +240,7 @@ def read_kernel(root: Root) -> KernelFacts:
         hypervisor=_read_hypervisor(root),
         smt=read_word(root, f"{CPU}/smt/control"),
         numa_balancing=whole_number(read_word(root, "proc/sys/kernel/numa_balancing")),
+        ptrace_scope=whole_number(read_word(root, "proc/sys/kernel/yama/ptrace_scope")),
     )
 
 
@@ -260,6 +265,26 @@ def read_memory(root: Root) -> list[tuple[int | None, float]]:
     total, free = sizes.get("MemTotal"), sizes.get("MemAvailable", sizes.get("MemFree"))
     if len(found) < 2:
         found = [] if not total or free is None else [(None, free / total)]
+    return found
+
+
+def try_hold() -> str:
+    """Return whether --hold works, and why not, as a child process finds that installs its filter."""
+
+    def install_filter() -> bytes:
+        try:
+            install(Hold.ANSWERED)
+        except LaunchError as error:
+            return f"does not work: {error.message.removeprefix('--hold: ')} ({error.hint})".encode()
+        return b"is permitted"
+
+    try:
+        pid, pipe = fork_child(install_filter)
+    except OSError:
+        return UNKNOWN
+    with open(pipe) as stream:
+        found = stream.read() or "does not work: seccomp is refused here"
+    os.waitpid(pid, 0)
     return found
 
 

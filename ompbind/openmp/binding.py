@@ -9,6 +9,8 @@ from ompbind.cpuset import EMPTY, CpuSet
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.record import Record
 
+OR_HOLD = ", or use --hold"  # ends the remedies for what binds threads outside of the CPUs of a rank
+
 
 class Bind(StrEnum):
     """The modes of --bind: how the OpenMP threads of a rank are bound; every mode also binds its process."""

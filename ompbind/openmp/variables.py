@@ -8,7 +8,7 @@ or binds threads to CPUs outside the affinity mask of the process.
 from collections.abc import Mapping, Sequence
 
 from ompbind.openmp import runtimes
-from ompbind.openmp.binding import Bind, Binding, BindingSyntax, ProcBind
+from ompbind.openmp.binding import OR_HOLD, Bind, Binding, BindingSyntax, ProcBind
 
 THREAD_COUNTS = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
@@ -88,15 +88,16 @@ def split_words(value: str) -> set[str]:
     return set(value.lower().replace(" ", "").split(","))
 
 
-def find_override(name: str, value: str, *, has_places: bool) -> str:
+def find_override(name: str, value: str, *, has_places: bool, is_held: bool) -> str:
     """Return what a variable of the user does to a binding, which may have places; "" if nothing."""
     words = split_words(value)
-    if name in runtimes.CPU_LIST_VARIABLES or (
-        name == runtimes.KMP_AFFINITY and words & {runtimes.NO_RESPECT, runtimes.DISABLED}
-    ):
+    is_kmp = name == runtimes.KMP_AFFINITY
+    if not is_held and (name in runtimes.CPU_LIST_VARIABLES or (is_kmp and runtimes.NO_RESPECT in words)):
+        return f"may move threads off the CPUs of their rank (omit it{OR_HOLD})"
+    if is_kmp and runtimes.DISABLED in words:
         return "may move threads off the CPUs of their rank"
     is_deciding = name in (runtimes.KMP_AFFINITY, *runtimes.SUBSET_VARIABLES, *runtimes.PLACE_VARIABLES)
-    if has_places and is_deciding and not (name == runtimes.KMP_AFFINITY and words <= runtimes.KMP_MODIFIERS):
+    if has_places and is_deciding and not (is_kmp and words <= runtimes.KMP_MODIFIERS):
         return "will override the binding of the plan"
     return ""
 

@@ -128,7 +128,7 @@ def explain_runtime(plan: Plan) -> Iterator[Note]:
     for text in _find_conflicts(plan, workload) if known else ():
         yield Note(code=CONFLICT, text=text, warning=True)
     for name, value in request.user_variables:
-        if effect := find_override(name, value, has_places=plan.has_places):
+        if effect := find_override(name, value, has_places=plan.has_places, is_held=bool(request.hold)):
             text = f"{name}={value} (from --env or --keep-env) {effect}"
             yield Note(code=CONFLICT, text=text, warning=True)
     cores = len(plan.machine.at(Level.CORE))

@@ -7,8 +7,9 @@ word. Wrappers that change nothing of a plan get no note.
 from collections.abc import Iterator
 
 from ompbind.cpuset import count, union
-from ompbind.openmp.binding import Bind
+from ompbind.openmp.binding import OR_HOLD, Bind
 from ompbind.planning.plan import Note, Placement, Plan
+from ompbind.planning.request import Hold
 from ompbind.programs.command import Workload
 from ompbind.programs.wrappers import Launch, Wrapper
 from ompbind.record import Record
@@ -61,7 +62,12 @@ def _find_affinity(wrapper: Wrapper, plan: Plan | None) -> Iterator[WrapperEffec
     if plan and wrapper.nodes is not None:  # its CPUs are known if all its nodes are
         nodes = [node for node in plan.machine.nodes if node.number in wrapper.nodes]
         cpus = union(node.cpus for node in nodes) if len(nodes) == len(wrapper.nodes) else None
-    if wrapper.rebinds and not (plan and all(cpus == placement.cpuset for placement in placements)):
+    masks = [placement.cpuset for placement in placements]
+    after = [cpus] * len(masks)
+    if plan and plan.request.hold and (OR_HOLD in wrapper.remedy or not wrapper.remedy):
+        fixed = plan.request.hold is Hold.FIXED
+        after = [own & cpus or own if cpus and not fixed else own for own in masks]
+    if wrapper.rebinds and not (plan and after == masks):
         effect = "replaces the affinity mask of its rank"
         remedy = wrapper.remedy or "remove it, and select CPUs with --mask"
         yield WrapperEffect(words=wrapper.text, effect=effect, remedy=remedy)

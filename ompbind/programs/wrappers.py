@@ -14,6 +14,7 @@ from itertools import dropwhile
 from typing import TypeAlias
 
 from ompbind.cpuset import CpuSet, parse_set
+from ompbind.openmp.binding import OR_HOLD
 from ompbind.programs.find_command import find_file
 from ompbind.programs.mpi import shorten, unbind
 from ompbind.record import Record
@@ -283,16 +284,16 @@ _HPX_MANUAL = (
 
 SELF_BINDING: tuple[tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...], str, str], ...] = (
     ("GROMACS", ("gmx", "gmx_mpi", "gmx_d", "gmx_mpi_d", "mdrun"), (" -pin on",), (),
-     "omit -pin: by default mdrun keeps the CPUs of its rank",
+     f"omit -pin: by default mdrun keeps the CPUs of its rank{OR_HOLD}",
      "https://manual.gromacs.org/current/user-guide/mdrun-performance.html"),
     ("redis", ("redis-server", "valkey-server"), ("_cpulist", "-cpulist"), (),
-     "remove it: the threads then stay on the CPUs of the rank",
+     f"remove it: the threads then stay on the CPUs of the rank{OR_HOLD}",
      "https://github.com/redis/redis/blob/7.0/redis.conf"),
     ("Charm++", (), (" +setcpuaffinity", " +pemap", " +commap", " +excludecore"), (),
-     "omit it: processes and threads then stay on the CPUs of the rank",
+     f"omit it: processes and threads then stay on the CPUs of the rank{OR_HOLD}",
      "https://charm.readthedocs.io/en/latest/charm++/manual.html"),
     ("HPX", (), (" --hpx:", f" {HPX}"), (" --hpx:use-process-mask", " --hpx:bind=none"),
-     "add --hpx:use-process-mask", _HPX_MANUAL),
+     f"add --hpx:use-process-mask{OR_HOLD}", _HPX_MANUAL),
     ("PyTorch", (), (" torch.backends.xeon.run_cpu",), (), "use 'ompbind run -n N -- python SCRIPT' instead",
      "https://github.com/pytorch/pytorch/blob/main/torch/backends/xeon/run_cpu.py"),
 )  # fmt: skip

@@ -120,6 +120,8 @@ TABLE = [
     ("load", NOTE, "other processes used 88 % of CPUs 0-7 in 1.0 s",
      here(others=OthersLoad(cpus=CPUS("0-7"), span_s=1.0, used_s=7.04), idle=CPUS("2"))),
     ("bind-call", ERROR, "is refused", may(may_bind="refused")),
+    ("hold", OK, "not known", here()), ("hold", OK, "is permitted", here(hold="is permitted")),
+    ("hold", OK, "(kernel.yama.ptrace_scope), threads are not bound", kernel(ptrace_scope=2)),
     ("devices", NOTE, "near CPUs 4-7 on NUMA node 1, but only CPUs 0-3", gpus("0-3", "4-7", allowed="0-3")),
     ("devices", NOTE, "gpu:0, gpu:1: the firmware does not report a NUMA node", gpus("", "")),
     ("virtual", OK, "QEMU: cores, caches and NUMA nodes are as", kernel(hypervisor="QEMU")),
@@ -220,11 +222,12 @@ def test_each_program_of_the_tables_has_a_source():
 
 @pytest.mark.parametrize(("name", "off"), [(name, off) for name, _, off, _ in BINDING_VARIABLES])
 def test_the_remedy_of_a_variable_that_binds_again_removes_the_note(name, off):
-    def names(env):
-        return [issue.subject for issue in run_checks(here(env=env)) if issue.severity is NOTE]
+    def remedies(env):
+        return {issue.subject: issue.remedy for issue in run_checks(here(env=env)) if issue.severity is NOTE}
 
-    assert name in names({name: "1"})
-    assert name not in names({name: off} if off else {})
+    is_of_launcher = name in ("I_MPI_PIN", "HYDRA_BINDING") or "_MCA_" in name
+    assert ("--hold" in remedies({name: "1"})[name]) != is_of_launcher
+    assert name not in remedies({name: off} if off else {})
 
 
 VARIABLES = """
@@ -256,6 +259,7 @@ def test_variables_that_move_or_multiply_threads(assigned, why):
     assert (list(found), found[name].severity) == ([name], NOTE)
     assert why in found[name].why
     assert f"unset {name}" in found[name].remedy
+    assert ("--hold" in found[name].remedy) == (name == "GOMP_CPU_AFFINITY" or "norespect" in assigned)
     assert ("'ompbind run'" in found[name].remedy) == (name in (*OVERRIDING_VARIABLES, *THREAD_COUNTS))
 
 

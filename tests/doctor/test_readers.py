@@ -27,9 +27,10 @@ def test_kernel_and_its_settings(tree):
     root = tree({
         "proc/sys/kernel/osrelease": "5.14.0-427.el9.x86_64\n", "proc/sys/kernel/numa_balancing": "1\n",
         f"{CPU}/smt/control": "forceoff\n", "run/.containerenv": "",
+        "proc/sys/kernel/yama/ptrace_scope": "2\n",
     })  # fmt: skip
     assert read.read_kernel(root) == KernelFacts(
-        release="5.14.0-427.el9.x86_64", container="podman", smt="forceoff", numa_balancing=1,
+        release="5.14.0-427.el9.x86_64", container="podman", smt="forceoff", numa_balancing=1, ptrace_scope=2,
     )  # fmt: skip
     assert read.read_kernel(root).version == (5, 14)
 

@@ -1,5 +1,6 @@
 """`ompbind doctor` on this machine: with a clean and a wrong environment, a small mask, without rights."""
 
+import errno
 import json
 import os
 import re
@@ -8,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.live.conftest import OMPBIND, one_line, python_with_torch, required, run_program, two_cpus
+from tests.live.conftest import OMPBIND, SANDBOX, one_line, python_with_torch, required, run_program, two_cpus
 from tests.live.other_user import NOBODY, as_user
 
 
@@ -35,6 +36,18 @@ def test_a_clean_environment_has_no_error_and_the_command_is_not_started(doctor,
     assert found["sched_setaffinity"]["found"] == "is permitted"
     assert found["kernel"]["found"] == os.uname().release
     assert "Python {}.{}".format(*sys.version_info) in found["command"]["found"]
+
+
+def test_whether_ranks_can_be_held(doctor, ompbind):
+    """The filter is installed in a child process: doctor finds the same a second time."""
+    assert [doctor()["--hold"]["found"] for _ in range(2)] == ["is permitted"] * 2
+    number = {"x86_64": 317, "aarch64": 277}[os.uname().machine]
+    for answer, why in ((str(errno.EPERM), "here: Operation not permitted"), ("kill", "here")):
+        found = doctor(before=[sys.executable, SANDBOX, answer, str(number), "--"])["--hold"]
+        assert f"does not work: seccomp is refused {why}" in found["found"]
+        assert found["level"] == "ok"
+    done = ompbind("run", "--hold", "--share", "--", OMPBIND, "doctor")
+    assert "does not work: another program already answers system calls" in one_line(done.stdout)
 
 
 def test_one_cpu_by_taskset_and_a_missing_command_are_errors(doctor):

@@ -7,7 +7,7 @@ from ompbind.errors import PlanError
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.planning.planner import make_plan
-from ompbind.planning.request import Request
+from ompbind.planning.request import Hold, Request
 from ompbind.planning.runtimes import CONFLICT
 from ompbind.programs.command import Workload
 from ompbind.programs.libraries import LIBRARY_KINDS, DetectedLibrary, DetectionMethod, Library
@@ -100,18 +100,21 @@ def test_bindings_that_will_not_hold_are_warned_about(bind, given, words):
     assert "--strict" in caught.value.hint
 
 
-@pytest.mark.parametrize(("bind", "name", "value", "words"), [
-    ("rank", "OMP_PLACES", "{1}", "override the binding"),
-    ("thread", "OMP_PROC_BIND", "false", "override the binding"),
-    ("rank", "KMP_AFFINITY", "verbose, reset", ""),
-    ("none", "KMP_AFFINITY", "verbose,norespect", "off the CPUs"),
-    ("none", "GOMP_CPU_AFFINITY", "0-3", "off the CPUs"),
+@pytest.mark.parametrize(("bind", "name", "value", "words", "if_held"), [
+    ("rank", "OMP_PLACES", "{1}", "override the binding", "override"),
+    ("thread", "OMP_PROC_BIND", "false", "override the binding", "override"),
+    ("rank", "KMP_AFFINITY", "verbose, reset", "", ""),
+    ("none", "KMP_AFFINITY", "verbose,norespect", "off the CPUs of their rank (omit it, or use --hold)", ""),
+    ("none", "GOMP_CPU_AFFINITY", "0-3", "off the CPUs of their rank (omit it, or use --hold)", ""),
+    ("rank", "KMP_AFFINITY", "norespect,compact", "off the CPUs", "override the binding"),
+    ("none", "KMP_AFFINITY", "disabled", "off the CPUs of their rank", "off the CPUs"),
 ])  # fmt: skip
-def test_variables_that_override_the_plan_are_warned_about(bind, name, value, words):
+def test_variables_that_override_the_plan_are_warned_about(bind, name, value, words, if_held):
     request = Request(ranks=2, bind=Bind(bind), user_variables=((name, value),))
-    texts = texts_of(make_plan(DUAL, request), CONFLICT)
-    assert len(texts) == bool(words)
-    assert all(words in text and f"{name}={value}" in text for text in texts)
+    for hold, expected in ((None, words), (Hold.ANSWERED, if_held)):
+        texts = texts_of(make_plan(DUAL, request.replace(hold=hold)), CONFLICT)
+        assert len(texts) == bool(expected)
+        assert all(expected in text and f"{name}={value}" in text for text in texts)
     if words:
         with pytest.raises(PlanError):
             make_plan(DUAL, request.replace(strict=True))

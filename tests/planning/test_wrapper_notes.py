@@ -5,8 +5,9 @@ import pytest
 from ompbind.cpuset import CpuSet
 from ompbind.errors import PlanError
 from ompbind.masks.mask import parse_mask
+from ompbind.openmp.binding import OR_HOLD
 from ompbind.planning.planner import make_plan
-from ompbind.planning.request import MemoryMode, Request
+from ompbind.planning.request import Hold, MemoryMode, Request
 from ompbind.planning.wrapper_notes import WRAPPER, WRAPPER_THREADS
 from ompbind.programs.command import Workload
 from ompbind.programs.wrappers import Launch, Wrapper
@@ -33,6 +34,8 @@ def starts(workers="", instead="mpirun ... ompbind exec -- CMD"):
     ({"rebinds": True, "cpus": CpuSet(range(4))}, {"ranks": 1}, "replaces the affinity mask"),
     ({"rebinds": True, "nodes": CpuSet((7,))}, {"ranks": 1}, "(remove it, and select CPUs with --mask)"),
     ({"rebinds": True, "remedy": "omit it"}, {}, "replaces the affinity mask of its rank (omit it)"),
+    ({"rebinds": True, "cpus": CpuSet((4,))}, {"hold": Hold.ANSWERED}, "replaces the affinity mask"),
+    ({"rebinds": True, "remedy": "use X instead"}, {"hold": Hold.ANSWERED}, "its rank (use X instead)"),
     ({"sets_memory": True}, {"memory": MemoryMode.BIND}, "replaces the memory policy"),
     ({"clears": True}, {}, "env -i removes all variables that ompbind sets"),
     (starts(), {}, "and may bind them by rules of its own; the plan binds only mpirun"),
@@ -47,6 +50,9 @@ def starts(workers="", instead="mpirun ... ompbind exec -- CMD"):
     # what a plan allows
     ({"rebinds": True, "cpus": CpuSet(range(8))}, {"ranks": 1}, ""),
     ({"rebinds": True, "nodes": CpuSet((0, 1))}, {"ranks": 1}, ""),
+    ({"rebinds": True, "cpus": CpuSet((8,))}, {"hold": Hold.ANSWERED}, ""),  # it gets all CPUs of the rank
+    ({"rebinds": True, "cpus": CpuSet((4,))}, {"hold": Hold.FIXED}, ""),
+    ({"rebinds": True, "remedy": f"omit it{OR_HOLD}"}, {"hold": Hold.ANSWERED}, ""),
     (starts("4"), {"ranks": 1, "threads": 2}, ""), (starts("4"), {"mask": parse_mask("none")}, ""),
     ({"launch": Launch(text="make", workers="8", jobs=True)}, {"ranks": 1}, ""),
     (starts("4", ""), {"ranks": 1, "processes_per_rank": 4}, ""), (starts("auto", ""), {"threads": 1}, ""),
