@@ -159,7 +159,7 @@ def make_choice_words(choice: tuple[str, str], options: Mapping[str, Option]) ->
     return [f"{option.long_name}={text}"]
 
 
-_OF_COMMAND = ("chdir", "wrap", "fill")  # options that are no planning options, but change what ranks run
+_OF_COMMAND = ("chdir", "wrap", "fill", "hold")  # no planning options, but they change what ranks run
 _OF_GROUP = ("ready", "ready_timeout", "until")  # the same in a run with groups
 
 _OF_SESSION = ("topology", "run_id")
@@ -200,6 +200,8 @@ def _render_option(option: Option, sources: Sources) -> Iterator[str]:
     for given in typed:
         if given.value is None:
             yield from (option.reset_name,) if has_lower else ()
+        elif option.bare is not None:  # its value can be omitted
+            yield f"{option.long_name}={given.value}".removesuffix("=")
         else:
             yield option.long_name
             yield from (given.value,) if isinstance(given.value, str) else ()

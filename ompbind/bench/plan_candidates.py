@@ -128,7 +128,8 @@ def _plan(
         words=chosen.command if chosen.command != settings.command else (),
         cpus=tuple(str(placement.cpuset) for placement in plan.placements),
         threads=max(placement.threads for placement in plan.placements),
-        digest=_make_digest(rank_command.make_commands(plan, _rename(spec)), spec),
+        digest=_make_digest(rank_command.make_commands(plan, _rename(spec)), spec)
+        + (plan.parts[0].request.hold or ""),
     )
     return CandidateStart(candidate=candidate, plan=plan, commands=rank_command.make_commands(plan, spec))
 

@@ -378,9 +378,9 @@ def render_preset(name: str, words: Sequence[str]) -> str:
     options, left = {option.key: option for option in find_options("run")}, deque(words)
     values: dict[str, list[str]] = {}
     while left:
-        key = left.popleft().removeprefix("--")
-        has_value = key in options and not options[key].is_flag
-        values[key] = [*values.get(key, ()), left.popleft()] if has_value else []
+        key, equals, text = left.popleft().removeprefix("--").partition("=")
+        has_value = key in options and not options[key].is_flag and options[key].bare is None
+        values[key] = [*values.get(key, ()), text or left.popleft()] if equals or has_value else []
     lines = [f"[preset.{name}]"]
     for key, texts in values.items():
         quoted = [json.dumps(text, ensure_ascii=False) for text in texts]

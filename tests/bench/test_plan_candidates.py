@@ -141,6 +141,8 @@ def test_words_reset_what_variables_and_files_give(monkeypatch, tmp_path):
     assert shlex.join(start.candidate.options) == "--no-smt --no-share --no-preload"
     assert "LD_PRELOAD" not in start.commands[0].env
     assert (start.candidate.threads, default.options, default.threads) == (16, (), 32)
+    for words in ("--hold", "--hold=fixed"):
+        assert make(f"{words} --fill")[0]["default"].candidate.options == (words, "--fill")
 
 
 def test_digests_are_equal_in_all_sessions_and_differ_between_candidates(monkeypatch):
@@ -152,6 +154,11 @@ def test_digests_are_equal_in_all_sessions_and_differ_between_candidates(monkeyp
     monkeypatch.setenv("SHLVL", "9")
     assert first == digests("--run-id b")
     assert len(set(first)) == len(first) == 5
+    held = digests("--hold")
+    monkeypatch.setenv("OMPBIND_HOLD", "1")
+    assert digests("") == held
+    assert [old == new for old, new in zip(first, held, strict=True)] == [True, False, False, False, False]
+    monkeypatch.delenv("OMPBIND_HOLD")
     monkeypatch.setenv("OMP_NUM_THREADS", "9")  # only the command without ompbind inherits it
     equal = [old == new for old, new in zip(first, digests(""), strict=True)]
     assert equal == [False, True, True, True, True]
@@ -318,6 +325,7 @@ PRESETS = [
     ("--mask 0-1|2-3 --strict", {"mask": "0-1|2-3", "strict": True}),
     ("--no-strict --no-threads", {"no-strict": True, "no-threads": True}),
     ("--no-preload --preload tcmalloc --preload a,b", {"no-preload": True, "preload": ["tcmalloc", "a,b"]}),
+    ("--hold --smt 2", {"hold": True, "smt": 2}), ("--hold=fixed", {"hold": "fixed"}),
     ("--env A=1 --env B=x=y", {"env": {"A": "1", "B": "x=y"}}), ("--no-env", {"no-env": True}),
     ("--chdir /tmp/{rank} --fill --wrap 'sh -c \"x\"'",
      {"chdir": "/tmp/{rank}", "fill": True, "wrap": 'sh -c "x"'}),
