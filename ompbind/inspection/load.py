@@ -207,6 +207,11 @@ def find_competitors(before: LoadSample | None, sample: LoadSample) -> Competito
     return max(found, key=rate, default=None)
 
 
+def sum_runnable(*samples: tuple[float, tuple[ProcessState, ...]]) -> float:
+    """Return how many threads were runnable on average between two samples, each with its time in seconds."""
+    return _count_runnable(_measure(*(LoadSample(at_s=at_s, processes=each) for at_s, each in samples)))
+
+
 def _count_runnable(loads: Sequence[_Load]) -> float:
     """Return how many threads were runnable on average, without threads that only waited for others."""
     busiest = max(loads, key=lambda load: load.busy_s, default=None)

@@ -188,6 +188,18 @@ def test_ranks_that_become_another_user_are_not_seen_with_hidepid(ompbind, publi
     assert (" since 0." in one_line(done.stderr)) == script.startswith("sleep")
 
 
+@pytest.mark.two_cpus
+def test_a_pool_that_follows_the_affinity_mask_is_named_with_its_remedy(start, both):
+    pool = "import os\nfor cpu in os.sched_getaffinity(0): os.fork() or exec('while True: pass')\nos.wait()"
+    run = start("run", "--verify", "--share", "-m", both, "-t", "1", *LIMIT, "--", *PYTHON, pool)
+    text = ""
+    while "select fewer CPUs with -c" not in one_line(text):
+        text += (line := run.stderr.readline())
+        assert line, text
+    run.terminate()
+    assert "more threads were busy than planned (1)" in one_line(text)
+
+
 def test_a_quiet_run_says_nothing_if_all_is_as_planned(ompbind):
     done = ompbind("run", "--verify", "-q", "--", "true")
     assert (done.returncode, done.stderr) == (0, "")
