@@ -11,7 +11,7 @@ from ompbind.openmp.binding import OR_HOLD, Bind
 from ompbind.planning.plan import Note, Placement, Plan
 from ompbind.planning.request import Hold
 from ompbind.programs.command import Workload
-from ompbind.programs.wrappers import Launch, Wrapper
+from ompbind.programs.wrappers import LOST_VARIABLES, Launch, Wrapper
 from ompbind.record import Record
 from ompbind.text import whole_number
 
@@ -26,13 +26,16 @@ class WrapperEffect(Record):
     effect: str
     remedy: str
     code: str = WRAPPER
+    warning: bool = True
 
 
 def explain_wrappers(plan: Plan) -> Iterator[Note]:
     """Yield a warning for each effect of a wrapper on a plan, and for a program that lacks its launcher."""
     work, ranks = plan.request.workload or Workload(), len(plan.placements)
     for found in find_effects(work, plan):
-        yield Note(code=found.code, text=f"{found.words} {found.effect} ({found.remedy})", warning=True)
+        yield Note(
+            code=found.code, text=f"{found.words} {found.effect} ({found.remedy})", warning=found.warning
+        )
     if work.mpi and ranks > 1:
         text = f"'ompbind run' starts this MPI program as {ranks} jobs of size 1 (for one job, use"
         text += f" '{work.mpi[0]} -n {ranks} ompbind exec -- {work.mpi[1]}')"
@@ -51,6 +54,8 @@ def find_effects(workload: Workload, plan: Plan | None = None) -> Iterator[Wrapp
             yield from _find_affinity(wrapper, plan)
             if wrapper.launch:
                 yield from _find_processes(wrapper.launch, plan)
+        if wrapper.lost and not (leaves_unbound and wrapper.lost != LOST_VARIABLES):
+            yield WrapperEffect(words=wrapper.text, effect=wrapper.lost, remedy=wrapper.remedy)
         if wrapper.clears:
             effect = "removes all variables that ompbind sets, also OMP_NUM_THREADS, OMP_PLACES and RANK"
             remedy = "use 'env -u NAME' for each variable to remove"
@@ -88,22 +93,27 @@ def _find_processes(launch: Launch, plan: Plan | None) -> Iterator[WrapperEffect
         yield WrapperEffect(words=launch.text, effect=effect, remedy=remedy, code=WRAPPER_THREADS)
     elif not (plan and all(_fit(launch, placement) for placement in plan.placements)):
         effect = f"starts several processes ({launch.workers}), which share the CPUs of one rank"
-        if launch.jobs:
+        is_number = whole_number(launch.workers) is not None
+        most = max(placement.process_threads for placement in plan.placements) if plan else 0
+        threads = f", each with {count(most, 'thread') if most else 'as many threads as the rank has'}"
+        if launch.jobs and not is_number:
+            effect = f"starts several commands at a time ({launch.workers}){threads}"
+            remedy = "if they use their threads, add -t 1, or see 'ompbind help queue'"
+        elif launch.jobs:
             effect = f"starts up to {launch.workers} commands at a time, "
             effect += "more than the rank has threads" if plan else "also if a rank has fewer threads"
             remedy = f"use '--fill -- {launch.instead} ...'"
         elif not launch.instead:
-            most = max(placement.process_threads for placement in plan.placements) if plan else 0
-            effect += f", each with {count(most, 'thread') if most else 'as many threads as the rank has'}"
-            is_number = whole_number(launch.workers) is not None
+            effect += threads
             remedy = f"add {f'--processes-per-rank {launch.workers}' if is_number else '-t 1'}"
-        yield WrapperEffect(words=launch.text, effect=effect, remedy=remedy, code=WRAPPER_THREADS)
+        found = WrapperEffect(words=launch.text, effect=effect, remedy=remedy, code=WRAPPER_THREADS)
+        yield found.replace(warning=is_number or not launch.jobs)
 
 
 def _fit(launch: Launch, placement: Placement) -> bool:
     workers, threads = whole_number(launch.workers), placement.process_threads
     if launch.jobs:
-        return (workers or 0) <= placement.threads
+        return threads == 1 if workers is None else workers <= placement.threads
     if not launch.instead and threads == 1:
         return True
     return workers is not None and workers * threads <= len(placement.cpus)

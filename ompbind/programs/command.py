@@ -136,9 +136,9 @@ def _find_program(argv: list[str], env: Mapping[str, str]) -> tuple[Workload, El
     for _ in range(_CHAIN_LIMIT):
         path = find_file(argv[0], env) if argv else None
         if path is None:  # it may be installed on the machine of the plan: its words show what it starts
-            launch = wrappers.read_launch(argv[0], argv[1:], env) if argv else None
-            known = (Wrapper(text=launch.text, launch=launch),) if launch else ()
-            return work.replace(wrappers=(*work.wrappers, *known)), None, env
+            known, _ = wrappers.read_wrapper(argv[0], argv[1:], env) if argv else (wrappers.NO_WRAPPER, [])
+            found = (known,) if known.launch or known.lost else ()
+            return work.replace(wrappers=(*work.wrappers, *found)), None, env
         wrapper, command = wrappers.read_wrapper(path, argv[1:], env)
         if wrapper.changes and not (wrapper.launch and work.launch):  # Python runs the launcher's script
             work, env = work.replace(wrappers=(*work.wrappers, wrapper)), wrapper.make_env(env)

@@ -3,11 +3,13 @@
 A *wrapper* executes the command itself (`taskset -c 0 app`). A launcher starts processes of its own
 (`mpirun -n 2 app`). Both are recognized by their names, as Pythons and shells are. The options before the
 command decide what a wrapper changes. To add a wrapper: a name in WRAPPERS; if it changes the binding or
-variables, also rows in _OPTIONS and _READERS. To add a program that binds itself: a row in SELF_BINDING.
+variables, also rows in _OPTIONS and _READERS. To add a program that binds itself: a row in SELF_BINDING; one
+that another process starts, as `docker run` does, or without the variables: a row in ELSEWHERE.
 """
 
 import getopt
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import dropwhile
@@ -52,37 +54,49 @@ class WorkerProgram(Record):
     """A program that starts worker processes of its own, which share the CPUs of one rank.
 
     `options` and the `variable` set the number of workers, which is `default` without them: "" for a single
-    process, else a word for a number that the program chooses. If there is a `subcommand`, only this one
-    starts workers. `runs_jobs`: the workers are commands with one thread each, as compilers are.
+    process, else a word for a number that the program chooses. If there are `subcommands`, only these start
+    workers. `runs_jobs`: the workers are commands with one thread each, as compilers are.
     """
 
     options: tuple[str, ...]
     variable: str = ""
     default: str = ""
-    subcommand: str = ""
+    subcommands: tuple[str, ...] = ()
     runs_jobs: bool = False
 
 
 _CELERY_THREADS = ("solo", "threads", "gevent", "eventlet")
 """Values of --pool with which the workers of celery are threads."""
 
+_PER_CPU, _JOBS = "one per CPU", ("-j", "--jobs")
+_BUILDS = ("build", "test", "nextest", "bench", "check", "clippy", "coverage", "doc", "run")
+_BUILDER = WorkerProgram(
+    options=(*_JOBS, "--test-threads"), default=_PER_CPU, subcommands=_BUILDS, runs_jobs=True
+)
+
 WORKER_PROGRAMS: Mapping[str, WorkerProgram] = {
     "gunicorn": WorkerProgram(options=("-w", "--workers"), variable="WEB_CONCURRENCY"),
     "uvicorn": WorkerProgram(options=("--workers",), variable="WEB_CONCURRENCY"),
-    "fastapi": WorkerProgram(options=("--workers",), variable="WEB_CONCURRENCY", subcommand="run"),
+    "fastapi": WorkerProgram(options=("--workers",), variable="WEB_CONCURRENCY", subcommands=("run",)),
     "hypercorn": WorkerProgram(options=("-w", "--workers")),
     "granian": WorkerProgram(options=("--workers",), variable="GRANIAN_WORKERS"),
     "uwsgi": WorkerProgram(options=("-p", "--processes", "--workers")),
     "celery": WorkerProgram(
-        options=("-c", "--concurrency", "--autoscale"), default="one per CPU", subcommand="worker"
+        options=("-c", "--concurrency", "--autoscale"), default=_PER_CPU, subcommands=("worker",)
     ),
-    "dramatiq": WorkerProgram(options=("-p", "--processes"), default="one per CPU"),
+    "dramatiq": WorkerProgram(options=("-p", "--processes"), default=_PER_CPU),
     **dict.fromkeys(("pytest", "py.test"), WorkerProgram(options=("-n", "--numprocesses"))),
     "julia": WorkerProgram(options=("-p", "--procs")),
-    "make": WorkerProgram(options=("-j", "--jobs"), runs_jobs=True),
-    "ninja": WorkerProgram(options=("-j",), runs_jobs=True),
+    "ctest": WorkerProgram(options=("-j", "--parallel"), variable="CTEST_PARALLEL_LEVEL"),
+    "tox": WorkerProgram(options=("-p", "--parallel")),
+    "meson": WorkerProgram(options=("-j", "--num-processes"), default=_PER_CPU, subcommands=("test",)),
+    **dict.fromkeys(("make", "scons", "parallel"), WorkerProgram(options=_JOBS, runs_jobs=True)),
+    "ninja": WorkerProgram(options=("-j",), default=_PER_CPU, runs_jobs=True),
     "xargs": WorkerProgram(options=("-P", "--max-procs"), runs_jobs=True),
-    "parallel": WorkerProgram(options=("-j", "--jobs"), runs_jobs=True),
+    "cargo": _BUILDER.replace(variable="CARGO_BUILD_JOBS"),
+    "bazel": _BUILDER,
+    "snakemake": WorkerProgram(options=("-c", "--cores", *_JOBS), runs_jobs=True),
+    "nextflow": WorkerProgram(options=(), default=_PER_CPU, subcommands=("run",), runs_jobs=True),
 }
 """The programs by their names, which are also the names of their modules: `python -m gunicorn`.
 
@@ -186,14 +200,18 @@ def read_launch(path: str, words: Sequence[str], env: Mapping[str, str]) -> Laun
 def _read_workers(name: str, words: Sequence[str], env: Mapping[str, str]) -> Launch | None:
     program = WORKER_PROGRAMS[name]
     is_pool_of_threads = name == "celery" and _find_value(("-P", "--pool"), words) in _CELERY_THREADS
-    if program.subcommand not in ("", *words) or is_pool_of_threads:
+    subcommand = next((word for word in words if word in program.subcommands), "")
+    if (program.subcommands and not subcommand) or is_pool_of_threads:
         return None
     workers = _find_value(program.options, words) or env.get(program.variable, "") or program.default
     workers = workers.partition(",")[0]  # celery --autoscale MAX,MIN
-    if workers in ("", "0", "1") or (program.runs_jobs and whole_number(workers) is None):
+    if program.runs_jobs and whole_number(workers) is None:
+        workers = program.default
+    if workers in ("", "0", "1") or workers.startswith("-"):
         return None
-    instead = f"{name} {program.options[0]}{{threads}}" if program.runs_jobs else ""
-    return Launch(text=name, instead=instead, workers=workers, jobs=program.runs_jobs)
+    text = f"{name} {subcommand}".rstrip() if program.runs_jobs else name
+    instead = f"{text} {program.options[0]}{{threads}}" if program.runs_jobs and program.options else ""
+    return Launch(text=text, instead=instead, workers=workers, jobs=program.runs_jobs)
 
 
 def find_command_word(words: Sequence[str], env: Mapping[str, str], first: int = 0) -> int:
@@ -249,8 +267,8 @@ class Wrapper(Record):
 
     `rebinds`: it sets the affinity mask, to `cpus`, to the CPUs of the NUMA `nodes` (OS numbers), or to CPUs
     that its options do not show (both None); `remedy` is what works instead, "" for --mask. `launch`: it is a
-    launcher that starts these processes. It removes the `removed` variables, or all if it `clears`, and sets
-    the `assigned` ones.
+    launcher that starts these processes. `lost` is what of the rank does not reach the program, by ELSEWHERE.
+    It removes the `removed` variables, or all if it `clears`, and sets the `assigned` ones.
     """
 
     text: str
@@ -260,6 +278,7 @@ class Wrapper(Record):
     nodes: CpuSet | None = None
     sets_memory: bool = False
     launch: Launch | None = None
+    lost: str = ""
     clears: bool = False
     removed: tuple[str, ...] = ()
     assigned: tuple[tuple[str, str], ...] = ()
@@ -323,6 +342,51 @@ def find_self_binding(argv: Sequence[str]) -> Iterator[Wrapper]:
             yield Wrapper(text=f"{program} ({shown})", rebinds=True, remedy=remedy)
 
 
+LOST_ALL = "hands the program to another process: the CPUs and variables of the rank do not reach it"
+LOST_CPUS = LOST_ALL.replace(" and variables", "")
+LOST_VARIABLES = "removes variables that ompbind sets, also OMP_NUM_THREADS, OMP_PLACES and RANK"
+LOST_RUN = "exits while the program runs in the background, so 'ompbind run' stops the program"
+
+_USER = "use 'sudo --preserve-env', or start ompbind there: '{0} ompbind run -- CMD'"
+_SESSION = "start ompbind there: \"{0} 'ompbind run -- CMD'\""
+
+ELSEWHERE: tuple[tuple[tuple[str, ...], str, str, str, str], ...] = (
+    (("docker", "podman", "nerdctl"), "( container)? exec", LOST_ALL, "",
+     "start ompbind there: '{0} ... ompbind exec -- CMD'"),
+    (("docker", "podman", "nerdctl"), "( container)? (run|create)", LOST_ALL, "--cpuset-cpus",
+     "use the options that 'ompbind plan --format docker' prints"),
+    (("kubectl",), " exec", LOST_ALL, "", "start ompbind there: '{0} POD -- ompbind exec -- CMD'"),
+    (("ramalama",), " (run|serve|bench)", LOST_ALL, " --nocontainer", "use 'ramalama --nocontainer' instead"),
+    (("ssh",), "", LOST_ALL, "", "start ompbind there: 'ssh HOST ompbind run -- CMD'"),
+    (("systemd-run",), "", LOST_ALL, " --scope|AllowedCPUs=|CPUAffinity=", "use 'systemd-run --scope'"),
+    (("tmux",), r".*? (new|neww|splitw|(new|split|respawn)-\w+|run-shell)", LOST_ALL, "", _SESSION),
+    (("screen",), ".*? -X", LOST_ALL, "", _SESSION),
+    (("screen",), r".*? (-dm\S*|-d -m)", LOST_RUN, "", "use 'screen -D -m', or '{0} ompbind run -- CMD'"),
+    (("at", "batch"), "", LOST_CPUS, "", "write 'ompbind run -- CMD' in the job"),
+    (("sudo",), "", LOST_VARIABLES, " (-[AbHknPS]*E|--preserve-env)", _USER),
+    (("su", "runuser"), r".*? (-|-l\w*|--login)", LOST_VARIABLES, "",
+     "omit it, or start ompbind there: \"{0} -c 'ompbind run -- CMD'\""),
+)  # fmt: skip
+"""Programs that another process starts, or that do not get the variables of the rank.
+
+Each row has names of commands, their words as a regular expression, what does not reach the program, words by
+which the user gives it, and what works instead; {0} are the name and the words.
+"""
+
+
+def find_elsewhere(name: str, own_words: Sequence[str], words: Sequence[str]) -> Wrapper:
+    """Return what of a rank does not reach the command behind `own_words` of a program, by ELSEWHERE."""
+    own_text = " ".join(["", *(word.replace(" ", "_") for word in own_words)])
+    for names, pattern, lost, spares, remedy in ELSEWHERE:
+        found = re.match(rf"( -\S+)*?{pattern}(?=\s|$)", own_text) if name in names else None
+        binders = "ompbind" if lost == LOST_VARIABLES else "ompbind|taskset|numactl|hwloc-bind"
+        is_given = re.search(rf"(?<![\w.-])({binders})(?=[\s'\";]|$)", " ".join(words))
+        if found and not is_given and not (spares and re.search(spares, own_text)):
+            shown = name + found.group()
+            return Wrapper(text=shown, lost=lost, remedy=remedy.format(shown))
+    return NO_WRAPPER
+
+
 Options: TypeAlias = Sequence[tuple[str, str]]
 """The options of a wrapper, each with its long name and its value; "" without a value."""
 
@@ -338,14 +402,15 @@ def read_wrapper(path: str, words: Sequence[str], env: Mapping[str, str]) -> tup
     if launch:
         return Wrapper(text=launch.text, launch=launch), []
     if name not in WRAPPERS:
-        return NO_WRAPPER, []
+        return find_elsewhere(name, words, words), []
     if name == "env" and words[:1] in (["-S"], ["--split-string"]):  # one argument is split into several
         words = " ".join(words[1:]).split()
     options, rest = _parse_options(words, _OPTIONS.get(name, {}))
     # the first argument of perf may be named as a command
     start = find_command_word(rest, env, first=int(name == "perf"))
-    wrapper = _READERS[name](options, rest[:start]) if name in _READERS else NO_WRAPPER
     own_words = words[: len(words) - len(rest) + start]
+    reader = _READERS.get(name)
+    wrapper = reader(options, rest[:start]) if reader else find_elsewhere(name, own_words, words)
     text = " ".join([name, *own_words]).removesuffix(" --")
     return wrapper.replace(text=text), list(rest[start:])
 

@@ -10,7 +10,7 @@ from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Hold, MemoryMode, Request
 from ompbind.planning.wrapper_notes import WRAPPER, WRAPPER_THREADS
 from ompbind.programs.command import Workload
-from ompbind.programs.wrappers import Launch, Wrapper
+from ompbind.programs.wrappers import LOST_ALL, LOST_VARIABLES, Launch, Wrapper
 from tests.machines import Shape, make_machine
 
 MACHINE = make_machine(Shape(packages=2, cores=4))
@@ -27,6 +27,15 @@ def notes(workload, **options):
 
 def starts(workers="", instead="mpirun ... ompbind exec -- CMD"):
     return {"launch": Launch(text="mpirun -n 4", instead=instead, workers=workers)}
+
+
+BUILD = Launch(text="ninja", workers="one per CPU", jobs=True)
+
+
+def test_commands_of_a_build_without_a_number_are_a_note():
+    (note,) = notes(work(launch=BUILD))
+    assert "several commands at a time (one per CPU), each with 4 threads" in note.text
+    assert not note.warning
 
 
 @pytest.mark.parametrize(("changes", "options", "words"), [
@@ -47,6 +56,8 @@ def starts(workers="", instead="mpirun ... ompbind exec -- CMD"):
     ({"launch": Launch(text="parallel", workers="2", jobs=True)}, {},
      "starts all jobs in each of 2 ranks (for a queue, write 'parallel -j 2 ompbind exec -c 1 --avoid"),
     (starts("auto", ""), {}, "each with 4 threads (add -t 1)"),
+    ({"lost": LOST_ALL, "remedy": "stay"}, {}, "the CPUs and variables of the rank do not reach it (stay)"),
+    ({"lost": LOST_VARIABLES}, {"mask": parse_mask("none")}, "removes variables that ompbind sets"),
     # what a plan allows
     ({"rebinds": True, "cpus": CpuSet(range(8))}, {"ranks": 1}, ""),
     ({"rebinds": True, "nodes": CpuSet((0, 1))}, {"ranks": 1}, ""),
@@ -56,7 +67,8 @@ def starts(workers="", instead="mpirun ... ompbind exec -- CMD"):
     (starts("4"), {"ranks": 1, "threads": 2}, ""), (starts("4"), {"mask": parse_mask("none")}, ""),
     ({"launch": Launch(text="make", workers="8", jobs=True)}, {"ranks": 1}, ""),
     (starts("4", ""), {"ranks": 1, "processes_per_rank": 4}, ""), (starts("auto", ""), {"threads": 1}, ""),
-    ({"sets_memory": True}, {}, ""),
+    ({"sets_memory": True}, {}, ""), ({"lost": LOST_ALL}, {"mask": parse_mask("none")}, ""),
+    ({"launch": BUILD}, {"threads": 1}, ""),
 ])  # fmt: skip
 def test_what_undoes_a_plan_is_warned_about(changes, options, words):
     found = notes(work(**changes), **options)

@@ -1,6 +1,7 @@
 """What programs before a command change, as their options say, and which processes launchers start."""
 
 import os
+import shlex
 
 import pytest
 
@@ -96,10 +97,24 @@ def test_the_command_behind_any_wrapper_is_read(app, wrap, texts):
     celery -A shop worker           |                                                       | one per CPU
     uvicorn app:api                 |                                                       | 3
     make -j16 all                   | make -j{threads}                                      | 16
+    ctest -V --parallel 64          |                                                       | 64
+    ctest                           |                                                       | 5
+    tox run-parallel -p 8           |                                                       | 8
+    meson test                      |                                                       | one per CPU
+    meson test --num-processes=4    |                                                       | 4
+    cargo test                      | cargo test -j{threads}                                | 7
+    cargo nextest run --test-threads 6 | cargo nextest -j{threads}                          | 6
+    bazel test :all                 | bazel test -j{threads}                                | one per CPU
+    scons -j64                      | scons -j{threads}                                     | 64
+    python -m snakemake --cores 64  | snakemake -c{threads}                                 | 64
+    snakemake -c8                   | snakemake -c{threads}                                 | 8
+    nextflow run flow.nf            |                                                       | one per CPU
+    ninja                           | ninja -j{threads}                                     | one per CPU
 """))  # fmt: skip # noqa: E501
 def test_a_program_that_starts_several_processes_is_recognized(line, instead, workers):
     name, *words = line.split()
-    launch = read_launch(f"/usr/bin/{name}", words, {**os.environ, "WEB_CONCURRENCY": "3"})
+    env = {"WEB_CONCURRENCY": "3", "CTEST_PARALLEL_LEVEL": "5", "CARGO_BUILD_JOBS": "7"}
+    launch = read_launch(f"/usr/bin/{name}", words, {**os.environ, **env})
     assert (launch.instead, launch.workers) == (instead.replace("X", "ompbind exec --"), workers)
 
 
@@ -109,7 +124,8 @@ def test_a_program_that_starts_several_processes_is_recognized(line, instead, wo
     python -m pkg.train|gunicorn app:api|uvicorn --workers 1 app:api|pytest tests|pytest -n 0|uv run|
     celery -A shop beat|make|make -j|
     celery -A shop worker -c 4 --pool=gevent|fastapi dev --workers 4|accelerate launch t.py|accelerate config|
-    accelerate launch --cpu --num_processes 2 t.py
+    accelerate launch --cpu --num_processes 2 t.py|ctest -j -V|cargo fmt|
+    meson compile -j4|snakemake --cores all
 """.replace("\n", "").split("|"))  # fmt: skip
 def test_other_commands_start_no_processes_that_exec_should_bind(line):
     name, *words = line.split()
@@ -126,6 +142,48 @@ def test_what_a_launcher_starts_is_not_known_and_a_python_behind_torchrun_is(tmp
     workload = read_workload([str(script), "--nproc-per-node", "2", "t.py"], os.environ)
     assert workload.python
     assert [wrapper.launch.workers for wrapper in workload.wrappers] == ["2"]
+
+
+@pytest.mark.parametrize(("line", "text", "lost"), rows("""
+    docker run -it image ./app                    | docker run        | CPUs and variables
+    /usr/bin/docker --debug container run image   | docker --debug container run | CPUs and variables
+    docker exec box ./app                         | docker exec       | CPUs and variables
+    kubectl exec pod -- ./app                     | kubectl exec      | CPUs and variables
+    ramalama run model                            | ramalama run      | CPUs and variables
+    ssh ompbind-host ./app                        | ssh               | CPUs and variables
+    systemd-run --user ./app                      | systemd-run       | CPUs and variables
+    tmux -L socket new -d ./app                   | tmux -L socket new | CPUs and variables
+    screen -S name -X screen ./app                | screen -S name -X | CPUs and variables
+    screen -dmS name ./app                        | screen -dmS       | background
+    at now                                        | at                | the CPUs of the rank
+    nice ssh host ./app                           | ssh               | CPUs and variables
+    sudo -u root cat -E                           | sudo -u root      | removes variables
+    sudo taskset -c 0 cat                         | sudo              | removes variables
+    su - -c ./app                                 | su -              | removes variables
+    runuser -l root -c ./app                      | runuser -l        | removes variables
+    docker ps                                     |                   |
+    docker run --cpuset-cpus=0 image ./app        |                   |
+    podman run --cpuset-cpus 0 image ./app        |                   |
+    docker exec box ompbind exec -- ./app         |                   |
+    ramalama --nocontainer run model              |                   |
+    ssh host /opt/bin/ompbind run -- ./app        |                   |
+    ssh host taskset -c 0 ./app                   |                   |
+    systemd-run --scope ./app                     |                   |
+    systemd-run -p AllowedCPUs=0-3 ./app          |                   |
+    tmux new -d 'ompbind run -- ./app'            |                   |
+    tmux attach                                   |                   |
+    screen -D -m ./app                            |                   |
+    sudo -nE cat                                  |                   |
+    sudo --preserve-env=RANK cat                  |                   |
+    sudo ompbind run -- ./app                     |                   |
+    su -c 'ls -l'                                 |                   |
+    runuser -u root -- ./app                      |                   |
+    bash -l -c ./app                              |                   |
+"""))  # fmt: skip
+def test_what_of_a_rank_does_not_reach_a_program_that_another_process_starts(line, text, lost):
+    found = [wrapper for wrapper in read_workload(shlex.split(line), os.environ).wrappers if wrapper.lost]
+    assert [wrapper.text for wrapper in found] == [text] * bool(text)
+    assert all(lost in wrapper.lost and wrapper.remedy for wrapper in found)
 
 
 BINDS = """
