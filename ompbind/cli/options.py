@@ -117,18 +117,15 @@ def _read_modes(text: str) -> tuple[str, ...]:
     return modes
 
 
-def _read_verify(text: str) -> str:
-    if text in ("", STRICT):
+def _read_bare_or(option: str, word: str, text: str) -> str:
+    if text in ("", word):
         return text
-    forms = f"write --verify or --verify={STRICT}; before a command write --verify --"
-    raise OptionError(f"{text!r} is not {STRICT}: {forms}")
+    forms = f"write {option} or {option}={word}; before a command write {option} --"
+    raise OptionError(f"{text!r} is not {word}: {forms}")
 
 
 def _read_hold(text: str) -> Hold:
-    if text in ("", Hold.FIXED):
-        return Hold(text or Hold.ANSWERED)
-    forms = f"write --hold or --hold={Hold.FIXED}; before a command write --hold --"
-    raise OptionError(f"{text!r} is not {Hold.FIXED}: {forms}")
+    return Hold(_read_bare_or("--hold", Hold.FIXED, text) or Hold.ANSWERED)
 
 
 def _read_on_failure(text: str) -> Any:
@@ -300,8 +297,9 @@ RUNNING_OPTIONS = (
         default="10", help="Time between the steps of stopping: signal, SIGTERM, SIGKILL"),
     _stopping("--keep-descendants", own=True, flag=True,
         help="Do not kill daemons of a finished rank that have left its process group"),
-    _stopping("--verify", read=_read_verify, bare="", words=(STRICT,), metavar="[=strict]", everyday=True,
-        own=True, help="Check threads during the run; =strict: stop on an error"),
+    _stopping("--verify", read=partial(_read_bare_or, "--verify", STRICT), bare="", words=(STRICT,),
+        metavar="[=strict]", everyday=True, own=True,
+        help="Check threads during the run; =strict: stop on an error"),
     _stopping("--report", read=readers.name_of("a file", ["run_id"]), complete=FILES, metavar="FILE",
         everyday=True, help="Write plan, exit codes and resource usage as JSON"),
     _stopping("--dry-run", verbs=STARTING, flag=True, everyday=True,

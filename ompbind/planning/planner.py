@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from itertools import chain
 
 from ompbind.cpuset import EMPTY, CpuSet, union
@@ -162,9 +163,8 @@ def _count_threads(drafts: Sequence[Draft]) -> list[list[int]]:
 
 def _find_oversubscribed(drafts: Sequence[Draft], counts: Sequence[Sequence[int]]) -> CpuSet:
     """Return the CPUs that ranks share with each other, if these ranks have more threads than CPUs."""
-    ordered = [rank.cpus for draft in drafts for rank in draft.placements]  # may be one tuple for all ranks
-    made = {key: CpuSet(cpus) for key, cpus in {id(cpus): cpus for cpus in ordered}.items()}
-    ranks, used, shared = [made[id(cpus)] for cpus in ordered], EMPTY, EMPTY
+    make_set = cache(CpuSet)  # all ranks may have the same CPUs
+    ranks, used, shared = [make_set(rank.cpus) for each in drafts for rank in each.placements], EMPTY, EMPTY
     for cpus in ranks:
         used, shared = used | cpus, shared | (used & cpus)
     sharing = [pair for pair in zip(ranks, chain(*counts), strict=True) if not shared.isdisjoint(pair[0])]

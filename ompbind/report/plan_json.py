@@ -163,6 +163,7 @@ def render_run(plan: Plan | None, spec: RunSpec, outcome: Outcome, started: floa
         ranks.append({**_exit_record(rank_exit, outcome), "command": own, "directory": directory, **group})
     throttling, error = outcome.throttling, find_error(outcome)
     hold, held = plan.parts[0].request.hold if plan else None, outcome.held or HeldCalls()
+    outside = [each.as_dict() for each in held.outside]
     commands: dict[str, object] = {"command": list(spec.argv)}
     if plan and plan.groups:
         commands = {"command": None, "commands": {own.name: list(own.argv) for own in spec.groups}}
@@ -182,12 +183,7 @@ def render_run(plan: Plan | None, spec: RunSpec, outcome: Outcome, started: floa
             "throttled_periods": throttling.throttled_periods,
             "throttled_s": throttling.throttled_s,
         },
-        "held": hold
-        and {
-            "mode": str(hold),
-            "calls": held.calls,
-            "outside": [program.as_dict() for program in held.outside],
-        },
+        "held": hold and {"mode": hold, "calls": held.calls, "outside": outside},
         "error": error.message if error else None,
         "troubles": list(outcome.write_errors),
         "verified": verified_record(outcome.verified),

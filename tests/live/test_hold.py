@@ -242,7 +242,7 @@ def test_verify_and_the_report_show_what_was_held(ompbind, tmp_path, hold, code)
     held = json.loads((tmp_path / "run.json").read_text())["held"]
     outside = [{"rank": 0, "program": "taskset", "calls": 2}]
     assert held == ({"mode": "answered", "calls": 4, "outside": outside} if hold else None)
-    begins = [line.partition(" (")[0] for line in done.stderr.splitlines() if "--hold" in line]
+    begins = [line.partition(" (")[0] for line in done.stderr.splitlines() if re.search("--hold[:)]", line)]
     first = f"ompbind: rank 0: taskset asked for CPU {other}, and stays on CPU {own}"
     last = "ompbind: --hold: 2 calls for other CPUs, by taskset of rank 0"
     assert begins == ([first, last] if hold == "--hold" else [])

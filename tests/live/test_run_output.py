@@ -4,18 +4,19 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import termios
 import threading
 import time
+import tty
 from collections import Counter
 from itertools import product
 from pathlib import Path
 
 import pytest
 
-from tests.execution.output.test_writer import open_socket, open_terminal
 from tests.live.conftest import is_alive, one_line, ranks_of, supervisor_of, wait_until
 
 RANKS = ("run", "-q", "--share", "-n", "2")
@@ -25,6 +26,18 @@ BOTH = "echo out $RANK; echo err $RANK >&2; printf half"
 LINE = "x" * 79
 FULL = ("sh", "-c", 'exec "$0" "$@" >/dev/full')
 FLOOD = f"yes {LINE} | head -c {{0}}"
+
+
+def open_socket():
+    return tuple(end.detach() for end in socket.socketpair())
+
+
+def open_terminal():
+    reader, writer = os.openpty()
+    tty.setraw(writer)
+    return reader, writer
+
+
 ALL_BYTES = "import os; os.write(1, bytes(range(256)) * 300); os.write(2, b'\\xff half')"
 
 
