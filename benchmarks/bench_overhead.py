@@ -35,7 +35,7 @@ import ompbind.cli.main  # noqa: F401 - bench has loaded it too
 from benchmarks.promises import BenchUsage, make_bench_promises, print_promises
 from benchmarks.rounds import compile_modules, make_parser
 from ompbind.bench.records import Candidate, Kind, Metric, Run, Status
-from ompbind.bench.run_candidate import CandidateStart, MeasuringSettings, run_candidate
+from ompbind.bench.run_candidate import CandidateStart, run_candidate
 from ompbind.commands.environment import RunSpec
 from ompbind.commands.rank_command import RankCommand, make_commands
 from ompbind.execution.process_pair import become_supervisor
@@ -48,12 +48,12 @@ from ompbind.planning.request import Request, Sharing
 
 OMPBIND = str(Path(sys.executable).with_name("ompbind"))
 COMMAND = ("/bin/true",)
-SETTINGS = MeasuringSettings(run_id=f"overhead-{os.getpid()}", metrics=(Metric(),))
+OPTIONS = RunOptions(run_id=f"overhead-{os.getpid()}", stdin_first=False)
 
 
 def make_default() -> CandidateStart:
     """Return the candidate with ompbind's default plan for one rank."""
-    spec = RunSpec(argv=COMMAND, run_id=SETTINGS.run_id, base=dict(os.environ))
+    spec = RunSpec(argv=COMMAND, run_id=OPTIONS.run_id, base=dict(os.environ))
     plan = make_plan(read_machine(), Request(sharing=Sharing.SHARE), ())
     candidate = Candidate(name="default", kind=Kind.DEFAULT, ranks=1)
     return CandidateStart(candidate=candidate, plan=plan, commands=make_commands(plan, spec))
@@ -68,7 +68,7 @@ def make_unbound() -> CandidateStart:
 
 def run_once(start: CandidateStart, number: int = 0) -> Run:
     """Run a candidate, which must succeed."""
-    run = run_candidate(start, SETTINGS, number, 1)
+    run = run_candidate(OPTIONS, [Metric()], start, number, 1)
     if run.status is not Status.OK:
         raise SystemExit(f"a run has failed: {run.reason}")
     return run
@@ -85,8 +85,7 @@ def supervise(start: CandidateStart) -> None:
     if pid == 0:
         try:
             foreground = become_supervisor(lambda: None, 1.0)
-            options = RunOptions(run_id=SETTINGS.run_id, stdin_first=False)
-            run_supervisor(find_starts(start.commands), options, foreground, Reporter())
+            run_supervisor(find_starts(start.commands), OPTIONS, foreground, Reporter())
         finally:
             os._exit(0)
     os.waitpid(pid, 0)

@@ -18,9 +18,8 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from types import FrameType
 from typing import NoReturn
 
@@ -29,7 +28,7 @@ from ompbind.bench.conditions import make_conditions, read_counts
 from ompbind.bench.metrics import read_values, render_last_lines
 from ompbind.bench.records import Candidate, Metric, Run, Status, Verification
 from ompbind.commands.rank_command import RankCommand
-from ompbind.errors import LaunchError, MeasurementError, OmpbindError
+from ompbind.errors import LaunchError, OmpbindError
 from ompbind.execution.orphans import exit_with_parent, signal_process
 from ompbind.execution.outcome import Outcome, find_decisive, render_exit_status
 from ompbind.execution.output.log_files import make_log_name
@@ -38,7 +37,7 @@ from ompbind.execution.readiness import check_commands
 from ompbind.execution.run_options import ONE_GROUP, Output, RankGroup, Reporter, RunOptions
 from ompbind.execution.safe_files import OpenDirectory, is_kept
 from ompbind.execution.shutdown import REPEAT_S
-from ompbind.execution.spawn import find_starts, fork_child, make_limit_error
+from ompbind.execution.spawn import find_starts, make_limit_error
 from ompbind.execution.supervisor import supervise
 from ompbind.inspection.diagnosis import expect_ranks
 from ompbind.inspection.verdict import VerificationResult
@@ -165,34 +164,24 @@ class CandidateStart(Record):
         return tuple(len(part.placements) for part in self.plan.parts) if self.plan else ()
 
 
-class MeasuringSettings(Record):
-    """How each run is done; times are seconds, None for no limit.
-
-    `has_quota` is whether the cgroup of this process has a CPU quota: without one nothing is throttled.
-    """
-
-    run_id: str
-    metrics: tuple[Metric, ...]
-    has_quota: bool = False
-    timeout_s: float | None = None
-    grace_s: float = 10.0
-
-
-def run_candidate(start: CandidateStart, settings: MeasuringSettings, number: int, round_number: int) -> Run:
+def run_candidate(
+    options: RunOptions, metrics: Sequence[Metric], start: CandidateStart, number: int, round_number: int
+) -> Run:
     """Run a candidate once, and return what was measured; `number` counts the runs of the session.
 
-    A run that fails is no error: its status says so. Raises KeyboardInterrupt if a signal stops the run,
-    after all ranks have exited.
+    `options` are what all candidates share. A run that fails is no error: its status says so. Raises
+    KeyboardInterrupt if a signal stops the run, after all ranks have exited.
     """
     system, started = DirectoryRoot("/"), time.time()
-    before = read_counts(system, settings.run_id)
+    before = read_counts(system, options.run_id)
     with (
         delay_interrupts() as signal_mask,  # while the directory is made, and while it is removed
         _output_directory() as directory,
         SignalMask(signal.SIG_SETMASK, signal_mask),
     ):
-        outcome, values = _measure(start, settings, directory, verify=round_number % VERIFIED_ROUNDS == 0)
-    after = read_counts(system, settings.run_id)
+        verify = round_number % VERIFIED_ROUNDS == 0
+        outcome, values = _measure(start, options, metrics, directory, verify=verify)
+    after = read_counts(system, options.run_id)
     cpus = start.plan.used if start.plan else read_affinity(0)
     run = Run(
         candidate=start.candidate.name,
@@ -202,7 +191,7 @@ def run_candidate(start: CandidateStart, settings: MeasuringSettings, number: in
         values=values,
         conditions=make_conditions(before, after, cpus),
     )
-    return add_outcome(run, outcome, settings.timeout_s)
+    return add_outcome(run, outcome, options.timeout)
 
 
 @contextmanager
@@ -229,53 +218,24 @@ def remove_abandoned_output() -> None:
 
 
 def _measure(
-    start: CandidateStart, settings: MeasuringSettings, directory: str, *, verify: bool
+    start: CandidateStart, options: RunOptions, metrics: Sequence[Metric], directory: str, *, verify: bool
 ) -> tuple[Outcome, tuple[float, ...]]:
     """Run the ranks; return how they exited, and the value of each metric, () if they have failed."""
     outcome = Outcome(exits=())
     try:
         check_commands(start.commands)
-        with start_ranks(start, settings, directory, verify=verify) as ranks:
-            outcome = ranks.wait()
+        outcome = run_ranks(start, options, directory, verify=verify)
         if outcome.stop_requested and not outcome.timed_out:
             raise KeyboardInterrupt  # the signal has reached the run, but not yet this process
-        if find_failure(outcome, settings.timeout_s):
+        if find_failure(outcome, options.timeout):
             return outcome, ()
-        if not settings.metrics[0].pattern:  # the wall time
+        if not metrics[0].pattern:  # the wall time
             return outcome, (max(rank_exit.usage.wall_s for rank_exit in find_decisive(outcome)),)
         measured = (each for each in start.commands if not start.until or each.group == start.until)
         names = [make_log_name(command.label or str(command.rank)) for command in measured]
-        return outcome, call_apart(partial(read_values, settings.metrics, directory, names))
+        return outcome, read_values(metrics, directory, names)
     except OmpbindError as error:
         return outcome.replace(error=error), ()
-
-
-def call_apart(read: Callable[[], tuple[float, ...]]) -> tuple[float, ...]:
-    """Call a function in a forked process, which a signal to this process ends: `re.search` handles none.
-
-    Raises the error that the function raises, and MeasurementError if the process was killed.
-    """
-
-    def act() -> bytes:
-        try:
-            return pickle.dumps(read())
-        except Exception as error:  # noqa: BLE001 - the caller raises it
-            return pickle.dumps(error)
-
-    with delay_interrupts() as signal_mask:
-        pid, pipe = fork_child(act)
-        try:
-            with SignalMask(signal.SIG_SETMASK, signal_mask):
-                select.select((pipe,), (), ())
-            result = os.read(pipe, 1 << 16)
-        finally:
-            os.close(pipe)
-            signal_process(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-    found = pickle.loads(result) if result else MeasurementError("the process that reads output was killed")
-    if isinstance(found, Exception):
-        raise found
-    return tuple(found)
 
 
 def add_outcome(run: Run, outcome: Outcome, timeout_s: float | None) -> Run:
@@ -327,86 +287,50 @@ def find_verification(verified: VerificationResult | None) -> tuple[Verification
     return Verification.VERIFIED if is_seen else Verification.UNSEEN, ""
 
 
-class StartedRun:
-    """A run whose ranks were started; signals are handled only while a function here waits.
-
-    `signal_mask` is that of bench before the start.
-    """
-
-    def __init__(self, pid: int, pipe: int, signal_mask: frozenset[int]) -> None:
-        self._pid = pid
-        self._pipe = pipe
-        self._signal_mask = signal_mask
-        self._received = b""
-        self._outcome: Outcome | None = None
-
-    def wait(self) -> Outcome:
-        """Wait until all ranks have exited, and return how they exited; KeyboardInterrupt changes nothing."""
-        while self._outcome is None:
-            with SignalMask(signal.SIG_SETMASK, self._signal_mask):  # in this block signals are handled
-                select.select((self._pipe,), (), ())
-            block = os.read(self._pipe, 1 << 16)  # no signal can come between reading and keeping
-            self._received += block
-            if not block:
-                os.waitpid(self._pid, 0)
-                os.close(self._pipe)
-                failure = Outcome(exits=(), error=LaunchError("the supervisor was killed"))
-                self._outcome = pickle.loads(self._received) if self._received else failure
-        return self._outcome
-
-    def end(self) -> None:
-        """Stop the ranks, unless `wait` has returned, and wait until all have exited.
-
-        They are stopped as `run` does at SIGTERM: a further request leads to the next signal, and ranks that
-        exit after it have not failed. KeyboardInterrupt is raised at the end.
-        """
-        interrupt = None
-        while self._outcome is None:
-            try:
-                signal_process(self._pid, signal.SIGTERM)
-                self.wait()
-            except KeyboardInterrupt as raised:
-                interrupt = raised
-        if interrupt:
-            raise interrupt
-
-
-@contextmanager
-def start_ranks(
-    start: CandidateStart, settings: MeasuringSettings, directory: str, *, verify: bool = False
-) -> Iterator[StartedRun]:
-    """Start the ranks of a candidate; at the end of the block, stop all that still run.
+def run_ranks(start: CandidateStart, options: RunOptions, directory: str, *, verify: bool = False) -> Outcome:
+    """Run the ranks of a candidate, and return how they exited.
 
     Their output goes to RANK.out and RANK.err in `directory`, which is for this run alone: it is removed if
-    bench is killed while ranks run. The block begins before the ranks have started, so the files may not
-    exist yet. The thread that calls this must live until the ranks have exited: they are killed with it.
-    Signals are blocked, also in the block, but not while it waits for the run: so a signal at any moment
-    leaves no rank. Raises LaunchError if no process can be started.
+    bench is killed while ranks run. The thread that calls this must live until the ranks have exited: they
+    are killed with it. Signals are blocked, but not while it waits for the run: so a signal at any moment
+    leaves no rank. A signal that raises KeyboardInterrupt stops the ranks as `run` does at SIGTERM: a further
+    one leads to the next signal, and ranks that exit after it have not failed. KeyboardInterrupt is raised
+    at the end. Raises LaunchError if no process can be started.
     """
     plan = start.plan
     is_verified = verify and plan is not None and plan.machine.bindable
-    options = RunOptions(
-        run_id=settings.run_id,
+    options = options.replace(
         output=Output(directory=directory),
         groups=start.groups,
         until=start.until,
-        timeout=settings.timeout_s,
-        grace=settings.grace_s,
-        stdin_first=False,
-        has_quota=settings.has_quota,
         hold=plan.parts[0].request.hold if plan else None,
-        expected=expect_ranks(plan, settings.run_id, start.commands) if plan and is_verified else None,
+        expected=expect_ranks(plan, options.run_id, start.commands) if plan and is_verified else None,
     )
     with SignalMask(signal.SIG_BLOCK, signal.valid_signals()) as signal_mask:
-        run = _fork_supervisor(start, options, signal_mask)
-        try:
-            yield run
-        finally:
-            run.end()
+        pid, pipe = _fork_supervisor(start, options, signal_mask)
+        received, interrupt, is_over = b"", None, False
+        while not is_over:
+            try:
+                with SignalMask(signal.SIG_SETMASK, signal_mask):  # in this block signals are handled
+                    select.select((pipe,), (), ())
+            except KeyboardInterrupt as raised:
+                interrupt = raised
+                signal_process(pid, signal.SIGTERM)
+            else:
+                block = os.read(pipe, 1 << 16)
+                received, is_over = received + block, not block
+        os.waitpid(pid, 0)
+        os.close(pipe)
+        if interrupt:
+            raise interrupt
+    failure = Outcome(exits=(), error=LaunchError("the supervisor was killed"))
+    return pickle.loads(received) if received else failure
 
 
-def _fork_supervisor(start: CandidateStart, options: RunOptions, signal_mask: frozenset[int]) -> StartedRun:
-    """Fork the process that starts the ranks; signals are blocked."""
+def _fork_supervisor(
+    start: CandidateStart, options: RunOptions, signal_mask: frozenset[int]
+) -> tuple[int, int]:
+    """Fork the process that starts the ranks, and return its pid and a pipe; signals are blocked."""
     pid = -1
     try:
         read_end, write_end = os.pipe()
@@ -421,7 +345,7 @@ def _fork_supervisor(start: CandidateStart, options: RunOptions, signal_mask: fr
                 os.close(read_end)
     except OSError as error:
         raise make_limit_error("cannot start the run", error) from error
-    return StartedRun(pid, read_end, signal_mask)
+    return pid, read_end
 
 
 def _run_child(

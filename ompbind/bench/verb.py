@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from statistics import median
 from textwrap import indent
 from typing import TypeAlias
@@ -37,7 +38,6 @@ from ompbind.bench.results import (
 from ompbind.bench.run_candidate import (
     INTERRUPTS,
     CandidateStart,
-    MeasuringSettings,
     SignalMask,
     catch_interrupts,
     delay_interrupts,
@@ -59,6 +59,7 @@ from ompbind.cli.verb import Verb
 from ompbind.cpuset import count
 from ompbind.errors import LaunchError, OptionError, RequestError
 from ompbind.execution.job_control import exit_by_interrupt
+from ompbind.execution.run_options import RunOptions
 from ompbind.execution.spawn import find_executable
 from ompbind.launchers.launchers import may_have_launcher
 from ompbind.machine.model import Machine
@@ -212,15 +213,21 @@ def run_bench(
     """
     exports = _prepare_exports(settings)
     _check_programs(starts)
-    measuring = make_measuring_settings(settings).replace(has_quota=machine.quota is not None)
-    sources = settings.planning.sources
+    planning, sources = settings.planning, settings.planning.sources
+    options = RunOptions(
+        run_id=planning.run_id or "",
+        timeout=planning.timeout,
+        grace=planning.grace,
+        stdin_first=False,
+        has_quota=machine.quota is not None,
+    )
     new = Session(
         version=__version__,
         started=time.time(),
         hardware=read_hardware(machine),
         command=settings.command,
         options=render_words(sources, sources.options.values()),
-        metrics=measuring.metrics,
+        metrics=make_metrics(settings.metric, higher=settings.higher),
         rules=make_rules(settings),
         candidates=tuple(start.candidate for start in starts),
         refusals=tuple(refusals),
@@ -233,19 +240,14 @@ def run_bench(
         delay_interrupts() as signal_mask,  # `ompbind stop` finds the session from here on
         _register(settings, starts) as claim,
     ):
-        streams = settings.planning.format == "jsonl"
+        streams = planning.format == "jsonl"
         is_mixed = streams and sys.stdout is not None and sys.stdout.isatty()
         for event in list_events(mask_session(session)) if streams else ():
             _print_event(event)
-        with open_progress(quiet=settings.planning.quiet or is_mixed, budget_s=settings.budget) as show_start:
-            loop = SessionLoop(
-                session,
-                starts,
-                lambda start, number, round_: run_candidate(start, measuring, number, round_),
-                save,
-                show_start=show_start,
-                show_event=_print_event if streams else None,
-            )
+        with open_progress(quiet=planning.quiet or is_mixed, budget_s=settings.budget) as show_start:
+            measure = partial(run_candidate, options, new.metrics)
+            show_event = _print_event if streams else None
+            loop = SessionLoop(session, starts, measure, save, show_start=show_start, show_event=show_event)
             loop.run(settings.budget, SignalMask(signal.SIG_SETMASK, signal_mask))
         _show_results(settings, loop.session, exports)
         if loop.error:
@@ -300,16 +302,6 @@ def make_rules(settings: BenchSettings) -> Rules:
     seed = random.SystemRandom().randrange(1 << 32) if settings.seed is None else settings.seed
     most = settings.max_rounds or (40 if settings.budget is None else MAX_ROUNDS)  # else the time decides
     return Rules(same_work=bool(settings.metric), matters=settings.matters, max_rounds=most, seed=seed)
-
-
-def make_measuring_settings(settings: BenchSettings) -> MeasuringSettings:
-    """Make the settings of each run of the candidates; raises PositionError for a wrong pattern."""
-    return MeasuringSettings(
-        run_id=settings.planning.run_id or "",
-        metrics=make_metrics(settings.metric, higher=settings.higher),
-        timeout_s=settings.planning.timeout or None,
-        grace_s=settings.planning.grace,
-    )
 
 
 @contextmanager

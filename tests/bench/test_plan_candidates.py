@@ -8,9 +8,8 @@ import pytest
 
 from ompbind.bench.candidates import LIMIT, MOST, make_combinations, make_proposal
 from ompbind.bench.plan_candidates import make_starts
-from ompbind.bench.records import Kind, Metric, Rules
-from ompbind.bench.run_candidate import MeasuringSettings
-from ompbind.bench.verb import VERB, make_measuring_settings, make_rules, render_preset
+from ompbind.bench.records import Kind, Rules
+from ompbind.bench.verb import VERB, make_rules, render_preset
 from ompbind.cli.settings import make_planning_settings, make_request, make_run_spec
 from ompbind.commands.rank_command import make_commands, make_spec_before_plan
 from ompbind.cpuset import CpuSet
@@ -304,16 +303,12 @@ def test_a_found_project_file_varies_no_variable(tmp_path):
     assert "defaults.metric, defaults.vary have no effect" in context.messages[0]
 
 
-def test_the_settings_and_rules_of_a_session():
-    default, limited, rated = (
-        read_bench(*words)
-        for words in (("--seed", "0"), ("--timeout", "0"), ("--metric", "rate: ([0-9.]+)", "--higher"))
+def test_the_rules_of_a_session():
+    rated = read_bench("--metric", "rate: ([0-9.]+)", "--higher")
+    assert (rated.metric, rated.higher) == (("rate: ([0-9.]+)",), True)
+    assert make_rules(read_bench("--seed", "0")) == Rules(
+        same_work=False, matters=0.02, max_rounds=40, seed=0
     )
-    expected = MeasuringSettings(run_id="test", metrics=(Metric(),), timeout_s=None, grace_s=10.0)
-    assert make_measuring_settings(default) == make_measuring_settings(limited) == expected
-    (metric,) = make_measuring_settings(rated).metrics
-    assert (metric.name, metric.higher) == ("rate", True)
-    assert make_rules(default) == Rules(same_work=False, matters=0.02, max_rounds=40, seed=0)
     assert make_rules(rated).same_work
     for words, rounds in ((["--budget", "1m"], 1000), (["--budget", "1m", "--max-rounds", "40"], 40)):
         assert make_rules(read_bench(*words)).max_rounds == rounds

@@ -6,14 +6,16 @@ import tempfile
 import time
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
+from threading import Thread
 
 import pytest
 
 from ompbind.bench.plan_candidates import make_starts
 from ompbind.bench.records import Metric, Status, Verification
-from ompbind.bench.run_candidate import MeasuringSettings, run_candidate, start_ranks
+from ompbind.bench.run_candidate import run_candidate, run_ranks
 from ompbind.bench.verb import make_bench_settings
 from ompbind.cli.main import load_verb
+from ompbind.execution.run_options import RunOptions
 from ompbind.machine.read import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.registry.registry import read_live_runs
@@ -21,14 +23,14 @@ from tests.live.conftest import RUNTIME_DIR, two_cpus, wait_until
 from tests.live.scenes import PYTHON
 
 
-def make_settings(**changes):
-    """Settings of runs of the session with this process's pid in its name."""
-    return MeasuringSettings(run_id=f"bench-{os.getpid()}", metrics=(Metric(),), **changes)
+def make_options(**changes):
+    """Options of runs of the session with this process's pid in its name."""
+    return RunOptions(run_id=f"bench-{os.getpid()}", stdin_first=False, **changes)
 
 
 def make_start(*argv, ranks=1, bound=True):
     """A candidate that runs a command: ompbind's default plan, or without ompbind."""
-    words = ["-n", str(ranks), "--run-id", make_settings().run_id, "--", *argv]
+    words = ["-n", str(ranks), "--run-id", make_options().run_id, "--", *argv]
     settings = make_bench_settings(load_verb("bench").make_context("bench", words))
     starts, _ = make_starts(settings, read_machine(), make_plan)
     return starts[bound]
@@ -36,12 +38,16 @@ def make_start(*argv, ranks=1, bound=True):
 
 def test_a_supervisor_that_is_killed_leaves_no_rank(tmp_path, capfd):
     start, output = make_start("sh", "-c", "echo $PPID $$; exec sleep 300"), tmp_path / "0.out"
-    with start_ranks(start, make_settings(), str(tmp_path)) as run:
+
+    def kill_supervisor():
         written = wait_until(lambda: output.exists() and output.read_text(), "rank 0 writes a line")
-        supervisor, rank = map(int, written.split())
-        os.kill(supervisor, signal.SIGKILL)
-        assert "supervisor was killed" in run.wait().error.message
-    assert not Path(f"/proc/{rank}").exists()
+        os.kill(int(written.split()[0]), signal.SIGKILL)
+
+    killer = Thread(target=kill_supervisor)
+    killer.start()
+    assert "supervisor was killed" in run_ranks(start, make_options(), str(tmp_path)).error.message
+    killer.join()
+    assert not Path(f"/proc/{output.read_text().split()[1]}").exists()
     assert "was killed by SIGKILL" in capfd.readouterr().err
 
 
@@ -50,9 +56,9 @@ def run(tmp_path, monkeypatch):
     """Return a function that runs a candidate, and checks that the run leaves no file and no descriptor."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
-    def measure(start, round_number=1, **settings):
+    def measure(start, round_number=1, **options):
         before = len(os.listdir("/proc/self/fd"))
-        found = run_candidate(start, make_settings(**settings), 0, round_number)
+        found = run_candidate(make_options(**options), [Metric()], start, 0, round_number)
         assert (os.listdir(tmp_path), len(os.listdir("/proc/self/fd"))) == ([], before)
         return found
 
@@ -82,7 +88,7 @@ def test_a_run_that_fails_says_why(run):
         ("echo a >&2; exit 3", "code 3; last lines: a"),
         ("sleep 300", "timeout after 1 s"),
     ):
-        found = run(make_start("sh", "-c", script), timeout_s=1)
+        found = run(make_start("sh", "-c", script), timeout=1)
         assert (found.status, found.values, reason in found.reason) == (Status.FAILED, (), True)
 
 
@@ -105,6 +111,6 @@ def test_the_warm_up_and_every_tenth_round_are_verified(script, bound, round_num
 def test_other_live_runs_are_counted(ompbind, start):
     start("run", "--share", "--", "sleep", "300")
     wait_until(lambda: read_live_runs(os.environ[RUNTIME_DIR]), "the other run is registered")
-    found = run_candidate(make_start("true"), make_settings(), 0, 1)
+    found = run_candidate(make_options(), [Metric()], make_start("true"), 0, 1)
     assert found.conditions.other_runs == 1
     assert found.max_rss_bytes is None, "it is not above that of the process that started the rank"
