@@ -20,7 +20,6 @@ from ompbind.planning.plan import Plan
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import MemoryMode, Request, Requests
 from ompbind.programs.libraries import LibraryRole
-from ompbind.record import Record
 
 LIMIT = 256
 """Combinations at most: each has to win against all others, which takes more rounds the more there are."""
@@ -36,16 +35,8 @@ Variations: TypeAlias = Iterable[tuple[str, tuple[str, ...]]]
 """All --vary: the key of an option, and the texts of its values."""
 
 
-class VariedText(Record):
-    """One value in a text of --vary: its key, its own text, and where that is."""
-
-    key: str
-    text: str
-    span: tuple[int, int]
-
-
-def parse_variation(text: str) -> tuple[VariedText, ...]:
-    """Return the values in a text of --vary.
+def parse_variation(text: str) -> tuple[str, dict[str, tuple[int, int]]]:
+    """Return the key in a text of --vary, and its values, each with its position.
 
     Raises PositionError for a missing key or value, and for a value that is there twice.
     """
@@ -57,7 +48,7 @@ def parse_variation(text: str) -> tuple[VariedText, ...]:
     parts = values.split(separator)
     if separator == ";" and not parts[-1].strip():
         parts.pop()
-    found: dict[str, VariedText] = {}
+    found: dict[str, tuple[int, int]] = {}
     start = len(key) + len(equals)
     for part in parts:
         value, first = part.strip(), start + len(part) - len(part.lstrip())
@@ -67,9 +58,9 @@ def parse_variation(text: str) -> tuple[VariedText, ...]:
         if value in found:
             message = f"{key.strip()} has the value {value} twice"
             raise PositionError(message, text=text, span=span, hint="write each value once")
-        found[value] = VariedText(key=key.strip(), text=value, span=span)
+        found[value] = span
         start += len(part) + len(separator)
-    return tuple(found.values())
+    return key.strip(), found
 
 
 def make_combinations(variations: Variations) -> tuple[Choices, ...]:
@@ -143,10 +134,14 @@ def make_proposal(
 
 def _list_proposed(machine: Machine, request: Request, fixed: Collection[str]) -> Iterator[_Proposed]:
     """Yield the choices of all candidates, the most important first; () is the default plan."""
-    varied = "ranks" not in fixed and not request.names_each_rank
-    numbers = [(("ranks", number),) for number in _list_numbers(machine)] if varied else [()]
+    cpus = machine.default_cpus
+    numbers = {1, *(len(machine.at(level, cpus)) for level in _RANK_LEVELS)} - {0}
+    if numbers == {1}:
+        numbers.update(_FEW_RANKS)
+    cores = len(machine.at(Level.CORE, cpus))
+    of_ranks = [(("ranks", number),) for number in sorted(numbers) if number <= cores]
     rows = []
-    for number in numbers:
+    for number in [()] if "ranks" in fixed or request.names_each_rank else of_ranks:
         counted = request.replace(**dict(number))
         proposed = () if request.is_unbound else _list_singles(machine, counted)
         singles = [single for single in proposed if single[0] not in fixed]
@@ -155,16 +150,6 @@ def _list_proposed(machine: Machine, request: Request, fixed: Collection[str]) -
         rows.append([(*number, *it) for it in chain([()], ((single,) for single in singles), pairs)])
     for column in zip_longest(*rows):
         yield from (choices for choices in column if choices is not None)
-
-
-def _list_numbers(machine: Machine) -> list[int]:
-    """Return sensible numbers of ranks, the smallest first: one per domain of each level."""
-    cpus = machine.default_cpus
-    numbers = {1, *(len(machine.at(level, cpus)) for level in _RANK_LEVELS)} - {0}
-    if numbers == {1}:
-        numbers.update(_FEW_RANKS)
-    cores = len(machine.at(Level.CORE, cpus))
-    return sorted(number for number in numbers if number <= cores)
 
 
 def _list_singles(machine: Machine, request: Request) -> Iterator[tuple[str, object]]:

@@ -54,6 +54,9 @@ def render_json(session: Session, conclusion: Conclusion) -> str:
     return json.dumps(record, indent=2)
 
 
+_OF_CANDIDATE = ("name", "kind", "ranks", "options", "cpus", "threads", "same")
+
+
 def _make_results(session: Session) -> Iterator[dict[str, object]]:
     """Yield what hyperfine exports of a command, and more, for each candidate with a run that counts.
 
@@ -79,13 +82,7 @@ def _make_results(session: Session) -> Iterator[dict[str, object]]:
             **({} if None in memory else {"memory_usage_byte": memory}),
             "exit_codes": [max(run.exit_codes, default=0) for run in runs],
             **({"parameters": dict(candidate.choices)} if candidate.choices else {}),
-            "name": candidate.name,
-            "kind": candidate.kind,
-            "ranks": candidate.ranks,
-            "options": candidate.options,
-            "cpus": candidate.cpus,
-            "threads": candidate.threads,
-            "same": candidate.same,
+            **{name: getattr(candidate, name) for name in _OF_CANDIDATE},
             "values": [list(run.values) for run in runs],
         }
 

@@ -10,8 +10,8 @@ last match counts, because programs print progress first and the result last. It
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
 from itertools import chain, count
 
 from ompbind.bench.records import Metric
@@ -57,21 +57,18 @@ def make_metrics(patterns: Sequence[str], *, higher: bool = False) -> tuple[Metr
         return (Metric(),)
     names: list[str] = []
     for text in patterns:
-        name = _make_name(read_pattern(text))
+        pattern = read_pattern(text)
+        named = next((name for name, number in pattern.groupindex.items() if number == 1), "")
+        before = match[0] if (match := _BEFORE_GROUP.match(text)) else ""
+        after = text[len(before) :].partition(")")[2]
+        # as in (?P<rate>...), else the text before the first group, else after it
+        name = named or _strip_syntax(before) or _strip_syntax(after) or clean_line(text)
+        name = name[:NAME_WIDTH].strip()
         numbered = (f"{name[: NAME_WIDTH - 3]} {number}" for number in count(2))
         names.append(next(new for new in chain((name,), numbered) if new not in names))
     return tuple(
         Metric(name=name, pattern=text, higher=higher) for name, text in zip(names, patterns, strict=True)
     )
-
-
-def _make_name(pattern: re.Pattern[str]) -> str:
-    """Return the name of the first group, as in (?P<rate>...), else the text before it, else after it."""
-    named = next((name for name, number in pattern.groupindex.items() if number == 1), "")
-    before = match[0] if (match := _BEFORE_GROUP.match(pattern.pattern)) else ""
-    after = pattern.pattern[len(before) :].partition(")")[2]
-    name = named or _strip_syntax(before) or _strip_syntax(after) or clean_line(pattern.pattern)
-    return name[:NAME_WIDTH].strip()
 
 
 def _strip_syntax(text: str) -> str:
@@ -121,24 +118,15 @@ def _find_last_matches(
     found: list[re.Match[str] | None] = [None] * len(patterns)
     for path in paths:
         missing = [index for index, match in enumerate(found) if match is None]
-        for block in _read_blocks(path) if missing else ():
-            lines = block.split("\n")
-            for index in missing:
-                for first in filter(None, map(patterns[index].search, reversed(lines))):
-                    if matches := [match for match in patterns[index].finditer(first.string) if match[1]]:
-                        found[index] = matches[-1]
-                        break
+        with suppress(FileNotFoundError), closing(OutputReader(path)) as reader:  # else it was not opened
+            for block in reader.read_new() if missing else ():  # of many lines
+                lines = block.split("\n")
+                for index in missing:
+                    for first in filter(None, map(patterns[index].search, reversed(lines))):
+                        if matches := [match for match in patterns[index].finditer(first.string) if match[1]]:
+                            found[index] = matches[-1]
+                            break
     return found
-
-
-def _read_blocks(path: str) -> Iterator[str]:
-    """Yield the lines of a file, many at a time; nothing if the program did not open it."""
-    try:
-        reader = OutputReader(path)
-    except FileNotFoundError:
-        return
-    with closing(reader):
-        yield from reader.read_new()
 
 
 def _parse_number(match: re.Match[str]) -> float:

@@ -82,21 +82,20 @@ def check_variations(sources: Sources) -> None:
 
 def _check_text(text: str, options: Mapping[str, Option]) -> Option:
     """Return the option of a text of --vary; raises PositionError, also for a value that it refuses."""
-    varied = parse_variation(text)
+    key, values = parse_variation(text)
     try:
-        option = find_varied(varied[0].key, options)
+        option = find_varied(key, options)
     except OptionError as error:
         span = (0, len(text.partition("=")[0]))
         raise PositionError(error.message, text=text, span=span, hint=error.hint) from None
-    for value in varied:
-        start, stop = value.span
+    for value, (start, stop) in values.items():
         try:
-            make_choice_words((option.key, value.text), {option.name: option})
+            make_choice_words((option.key, value), {option.name: option})
         except (PositionError, OptionError) as error:
             hint = error.hint
             if isinstance(error, PositionError):
                 start, stop = start + error.span[0], start + error.span[1]
-            elif word := suggest_word(value.text, option.words):
+            elif word := suggest_word(value, option.words):
                 hint = hint or f"did you mean '{word}'?"
             message = f"{option.key}: {error.message}"
             raise PositionError(message, text=text, span=(start, stop), hint=hint) from None
@@ -215,8 +214,8 @@ def _read_variation(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Read --vary OPTION=V1,V2 as the only item; the values are checked where candidates are made."""
     if text.startswith("-"):
         raise OptionError("write the long name without dashes: --vary threads=1,2")
-    values = parse_variation(text)
-    return ((values[0].key, tuple(value.text for value in values)),)
+    key, values = parse_variation(text)
+    return ((key, tuple(values)),)
 
 
 def _read_time(text: str) -> float:
