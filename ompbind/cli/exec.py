@@ -16,7 +16,6 @@ from ompbind.errors import OmpbindError, RequestError
 from ompbind.execution.spawn import exec_command, set_affinity
 from ompbind.launchers.find import find_daemon, find_launcher, read_ancestors, render_launcher_names
 from ompbind.launchers.launchers import LAUNCHERS, SLURM
-from ompbind.machine.read.root import DirectoryRoot
 from ompbind.planning.plan import Plan
 from ompbind.registry.registry import make_own_run
 from ompbind.text import whole_number
@@ -114,13 +113,13 @@ def _bind_task(settings: Settings) -> None:
     The task is the process that will become the command: still a slurmstepd, which waits for its prolog.
     """
     text, pid = os.environ.get(TASK_PID), whole_number(os.environ.get(TASK_PID)) or 0
-    ancestors = [*read_ancestors(DirectoryRoot("/"), os.getpid())]
+    ancestors = [*read_ancestors()]
     daemon = find_daemon(ancestors, SLURM.daemons)  # None if /proc hides the processes of others
     if pid not in [ancestor.pid for ancestor in ([daemon] if daemon else ancestors)]:
         why = f"{text[:20]!r} is not the task of this prolog" if text else "is not set"
         hint = "write it into the script of TaskProlog in slurm.conf"
         raise RequestError(f"--task-prolog: {TASK_PID} {why}", hint=hint)
-    rank = find_launcher(os.environ, read_ancestors(DirectoryRoot("/"), pid))
+    rank = find_launcher(os.environ, read_ancestors(pid=pid))
     if rank is None or rank.launcher != SLURM.name:  # the script of a batch job, for example
         return
     set_affinity(CpuSet(os.sched_getaffinity(pid)))

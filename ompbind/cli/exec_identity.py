@@ -40,7 +40,7 @@ def find_rank(settings: Settings) -> LauncherRank | None:
     """
     local_rank, local_size = settings.local_rank, settings.local_size
     if local_rank is None or local_size is None:
-        return find.find_launcher(os.environ, _read_ancestors())
+        return find.find_launcher(os.environ, find.read_ancestors())
     rank, size = local_rank, local_size
     if settings.rank is not None and settings.size is not None:
         rank, size = settings.rank, settings.size
@@ -55,12 +55,8 @@ def find_rank(settings: Settings) -> LauncherRank | None:
     identity = RankIdentity(
         placement_index=local_rank, rank=rank, size=size, local_rank=local_rank, local_size=local_size
     )
-    starter = find.find_starter(tuple(_read_ancestors()), ())
+    starter = find.find_starter(tuple(find.read_ancestors()), ())
     return LauncherRank(launcher=BY_HAND, identity=identity, run_id=f"ranks-{os.getppid()}", starter=starter)
-
-
-def _read_ancestors() -> Iterator[find.Ancestor]:
-    return find.read_ancestors(DirectoryRoot("/"), os.getpid())
 
 
 def _make_single_identity(settings: Settings) -> RankIdentity:
@@ -72,7 +68,7 @@ def _make_single_identity(settings: Settings) -> RankIdentity:
     if unknown and not settings.quiet:
         text = f"warning: {join_words(unknown)} is not read, so exec starts a single rank"
         print_message(f"{text} (give --local-rank and --local-size, which your launcher sets)")
-    script_of = find.find_batch_script(os.environ, _read_ancestors())
+    script_of = find.find_batch_script(os.environ, find.read_ancestors())
     why, use = "no launcher has started this process", f"use one of {find.render_launcher_names()}"
     if script_of:
         why = f"this is the script or shell of a {script_of.name} job, not one of its ranks"
@@ -119,7 +115,7 @@ def _join_job(
     size = _find_local_size(rank, settings)
     identity, request = rank.identity.replace(local_size=size), request.replace(ranks=size)
     is_live = settings.topology == LIVE
-    launcher_cpus = find.read_launcher_cpus(DirectoryRoot("/"), rank.starter) if is_live else None
+    launcher_cpus = find.read_launcher_cpus(rank.starter) if is_live else None
     binder, masks, own = _find_named_cpus(rank, size, machine.allowed, is_live=is_live)
     if own:
         machine, request = machine.replace(allowed=own), request.replace(job_cpus=None)

@@ -20,7 +20,6 @@ from ompbind.launchers.allocation import JobNodes, read_listed_cpus
 from ompbind.machine.model import Machine
 from ompbind.machine.read import read_machine
 from ompbind.machine.read.linux import LIVE
-from ompbind.machine.read.root import DirectoryRoot
 from ompbind.masks.mask import mask_text, parse_mask
 from ompbind.planning.other_runs import NAMED_RUNS, LiveRun
 from ompbind.planning.plan import Plan
@@ -65,7 +64,7 @@ def prefer_free_cores(request: Requests, machine: Machine) -> Requests:
         chooses = each.mask or each.nodes or each.compat or each.near or each.devices
         if chooses or not each.cores or each.sharing is not Sharing.WARN:
             return request
-    if find.find_copies(os.environ, find.read_ancestors(DirectoryRoot("/"), os.getpid())):
+    if find.find_copies(os.environ, find.read_ancestors()):
         return request
     is_limited = machine.source == LIVE and machine.quota and machine.allowed == machine.online
     number = 0 if os.environ.get(DIRECTORY_VARIABLE) or not is_limited else read_pid_namespace()
@@ -92,12 +91,11 @@ def _explain_binding(
     """Change the hint if the launcher has bound this process, and would leave it enough CPUs otherwise."""
     from ompbind.launchers import find, launchers  # noqa: PLC0415 - door: launchers
 
-    root = DirectoryRoot("/")
-    rank = find.find_launcher(os.environ, find.read_ancestors(root, os.getpid()))
+    rank = find.find_launcher(os.environ, find.read_ancestors())
     if rank is None or machine.source != LIVE or OMPBIND_RANK in os.environ:  # bound by the outer `exec`
         return
     by_slurm = rank.launcher == launchers.SLURM.name
-    cpus = machine.online if by_slurm else find.read_launcher_cpus(root, rank.starter) or EMPTY
+    cpus = machine.online if by_slurm else find.read_launcher_cpus(rank.starter) or EMPTY
     if isinstance(request, Request) and request.outside_ranks:
         request = request.replace(ranks=rank.identity.local_size, outside_ranks=0, local_ranks=())
     make_plan(machine.replace(allowed=cpus), request, occupied)
@@ -347,19 +345,18 @@ def warn_about_launcher(plan: Plan | None, nodes: JobNodes | None, verb: str = "
     """
     from ompbind.launchers import allocation, find, launchers  # noqa: PLC0415 - door: launchers
 
-    root = DirectoryRoot("/")
-    if nodes and not find.is_task(os.environ, find.read_ancestors(root, os.getpid())):
+    if nodes and not find.is_task(os.environ, find.read_ancestors()):
         print_message(
             f"warning: this {nodes.system} job has {nodes.count} nodes ({nodes.source}), but 'ompbind run'"
             f" starts ranks only on this machine, {os.uname().nodename} (to use all nodes, write"
             f" '{nodes.start} ompbind exec -- COMMAND')"
         )
-    rank = find.find_copies(os.environ, find.read_ancestors(root, os.getpid()))
+    rank = find.find_copies(os.environ, find.read_ancestors())
     if rank is None or rank.identity.local_rank:
         return
     if plan and len(plan.placements) > 1:
         masks = allocation.read_task_masks(os.environ, rank.launcher)
-        cpus = find.read_launcher_cpus(root, rank.starter)
+        cpus = find.read_launcher_cpus(rank.starter)
         if len(allocation.find_binding(rank.identity, plan.machine.allowed, masks, cpus).sharers) == 1:
             return
     use = f"ompbind exec' instead of 'ompbind {verb}"

@@ -13,10 +13,12 @@ from ompbind.cpuset import CpuSet, join_words
 from ompbind.errors import RequestError
 from ompbind.launchers.launchers import LAUNCHERS, OTHER_RANKS, TORCHRUN, Env, Launcher, read_number
 from ompbind.machine.read.linux_cgroup import read_limits
-from ompbind.machine.read.root import Root
+from ompbind.machine.read.root import DirectoryRoot, Root
 from ompbind.procfs.parsers import status_value
 from ompbind.record import Record
 from ompbind.text import whole_number
+
+_SYSTEM = DirectoryRoot("/")
 
 
 class Ancestor(Record):
@@ -195,7 +197,7 @@ def _list_names(names: Sequence[str]) -> str:
     return f"{join_words(names)} {'are' if len(names) > 1 else 'is'}"
 
 
-def read_ancestors(root: Root, pid: int) -> Iterator[Ancestor]:
+def read_ancestors(root: Root = _SYSTEM, pid: int | str = "self") -> Iterator[Ancestor]:
     """Yield the parent of a process, its parent, and so on, up to the first process of the system."""
     status = _read_status(root, pid)
     for _ in range(64):
@@ -218,7 +220,7 @@ def find_starter(ancestors: Sequence[Ancestor], daemons: Iterable[str]) -> int |
     return starter.pid if starter else None
 
 
-def read_launcher_cpus(root: Root, starter: int | None) -> CpuSet | None:
+def read_launcher_cpus(starter: int | None, root: Root = _SYSTEM) -> CpuSet | None:
     """Return the CPUs of the process that started a rank, within the cpuset of the rank; None if hidden."""
     if starter is None:
         return None
@@ -230,5 +232,5 @@ def read_launcher_cpus(root: Root, starter: int | None) -> CpuSet | None:
     return (cpus if limit is None else cpus & limit) or None
 
 
-def _read_status(root: Root, pid: int) -> str:
+def _read_status(root: Root, pid: int | str) -> str:
     return root.read(f"proc/{pid}/status") or ""

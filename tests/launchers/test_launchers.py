@@ -220,6 +220,6 @@ def test_a_rank_is_bound_if_it_has_fewer_cpus_than_its_own_launcher(processes, d
     assert [ancestor.name for ancestor in found] == [name for name, _ in chain[-2:0:-1]]
     allowed = CpuSet.from_list(chain[-1][1])
     identity = RankIdentity(placement_index=0, rank=0, size=2, local_rank=0, local_size=2)
-    launcher_cpus = find.read_launcher_cpus(root, find.find_starter(found, daemons.split()))
+    launcher_cpus = find.read_launcher_cpus(find.find_starter(found, daemons.split()), root)
     sharers = find_binding(identity, allowed, (), launcher_cpus).sharers
     assert (sharers == (0,)) == bool(bound)
