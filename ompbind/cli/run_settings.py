@@ -45,21 +45,10 @@ def choose_run_id(run_id: str | None) -> str:
 
 
 def fill_paths(settings: Settings, run_id: str) -> Settings:
-    """Return the settings with {run_id} filled in the paths of --log-dir and --report.
-
-    Raises LaunchError for a relative path if the current directory was removed.
-    """
+    """Return the settings with {run_id} filled in the paths of --log-dir and --report."""
     given = {"log_dir": settings.log_dir, "report": settings.report}
-    paths = {name: path for name, path in given.items() if path is not None}
-    for name, path in paths.items():
-        if not os.path.isabs(path):
-            try:
-                os.getcwd()
-            except FileNotFoundError as error:
-                text = f"{settings.sources.options[name].long_name} {path}: the current directory was removed"
-                hint = "give an absolute path, or change to another directory"
-                raise LaunchError(text, hint=hint) from error
-    return settings.replace(**{name: fill(path, {"run_id": run_id}) for name, path in paths.items()})
+    filled = {name: fill(path, {"run_id": run_id}) for name, path in given.items() if path is not None}
+    return settings.replace(**filled)
 
 
 def make_output(settings: Settings) -> Output | None:

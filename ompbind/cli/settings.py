@@ -288,9 +288,6 @@ def make_run_spec(settings: Settings, run_id: str) -> RunSpec:
             del base["LC_CTYPE"]
     # its sitecustomize freezes thread counts; nothing is imported from it
     shims = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "shims")
-    if settings.freeze_threads and ":" in shims:
-        hint = "install ompbind in a directory without a colon, or omit --freeze-threads"
-        raise RequestError(f"PYTHONPATH cannot contain {shims}", hint=hint)
     return RunSpec(
         argv=settings.words,
         run_id=settings.run_id or run_id,

@@ -22,7 +22,7 @@ from ompbind.report.text import (
     wrap_quoted,
 )
 
-LAST_LINES = 10  # lines of a rank's last words in the summary, and groups of ranks that it lists one by one
+LAST_LINES = 10  # lines of a rank's last words in the summary
 
 LINE_LIMIT = 1000  # characters of a line of last words in the summary
 
@@ -81,12 +81,9 @@ def render_failures(outcome: Outcome, *, stderr_shown: bool = True, width: int =
     ]
     lines = [
         line
-        for exits, hint in groups[:LAST_LINES]
+        for exits, hint in groups
         for line in _render_group(exits, hint, with_words=with_words, width=width)
     ]
-    if len(groups) > LAST_LINES:
-        rest = (rank_exit.rank for exits, _ in groups[LAST_LINES:] for rank_exit in exits)
-        lines.append(render_paragraph("ompbind", f"{named('rank', rest)} failed in other ways", width))
     stopped = [rank_exit.rank for rank_exit in outcome.exits if rank_exit.stopped]
     if lines and stopped:
         lines.append(render_paragraph("ompbind", f"stopped: {named('rank', stopped)}", width))

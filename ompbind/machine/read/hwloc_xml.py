@@ -66,8 +66,6 @@ _DEPTH_LIMIT = 256  # nested elements; hwloc has a dozen levels, and PCI bridges
 _ELEMENT_LIMIT = 1 << 19  # elements of a file; that of 4,096 CPUs has a tenth
 _TAG_LIMIT = 1 << 16  # bytes of a tag, or of text between two tags; sets of 4,096 CPUs take 6 KiB
 
-_NEWEST_VERSION = 3  # of the format; version 1 does not write it
-
 _INSTRUCTION_CACHE = "2"  # hwloc_obj_cache_type_e
 _MEANS_LATENCY = 4  # bit of hwloc_distances_kind_e
 
@@ -139,10 +137,7 @@ def _make_machine(tree: Element, source: str) -> Machine:
     offline = ((_cpus(top, "complete_cpuset") or online) | known) - online
     nodes, node_remarks = _read_nodes(tree, objects, online)
     parts, sizes = _read_parts(objects)
-    remarks, version = [], tree.get("version", "")
-    if (whole_number(version.partition(".")[0]) or 0) > _NEWEST_VERSION:  # words may mean other things
-        known_versions = f"only versions 1 to {_NEWEST_VERSION} are known"
-        remarks.append(f"the XML has version {clean_name(version)}: {known_versions}")
+    remarks = []
     if offline and "online_cpuset" not in top.attrib:
         remarks.append(f"{named('CPU', offline)}: offline or not allowed when the XML was written")
     if Level.CORE not in parts:
