@@ -233,24 +233,19 @@ _VIRTUAL_MAKERS = ("QEMU", "Xen", "VMware, Inc.", "Parallels Software Internatio
 def read_kernel(root: Root) -> KernelFacts:
     """Read the release of the kernel and the settings that matter to ranks."""
     groups = root.read("proc/self/cgroup") or ""
+    lines = (root.read("proc/cpuinfo") or "").splitlines()
+    flags = next((line.split() for line in lines if line.startswith("flags")), [])
+    maker = read_word(root, "sys/class/dmi/id/sys_vendor")
+    is_virtual = "hypervisor" in flags or maker in _VIRTUAL_MAKERS  # x86 CPUs have a flag, Xen a file
     by_file = (kind for path, kind in _FILES if root.read(path) is not None)
     return KernelFacts(
         release=read_word(root, "proc/sys/kernel/osrelease"),
         container=next(chain((kind for part, kind in _CONTAINERS if part in groups), by_file), ""),
-        hypervisor=_read_hypervisor(root),
+        hypervisor=(maker or "a hypervisor") if is_virtual else read_word(root, "sys/hypervisor/type"),
         smt=read_word(root, f"{CPU}/smt/control"),
         numa_balancing=whole_number(read_word(root, "proc/sys/kernel/numa_balancing")),
         ptrace_scope=whole_number(read_word(root, "proc/sys/kernel/yama/ptrace_scope")),
     )
-
-
-def _read_hypervisor(root: Root) -> str:
-    """Read the maker of a virtual machine; "" on hardware. x86 CPUs have a flag, Xen and others a file."""
-    lines = (root.read("proc/cpuinfo") or "").splitlines()
-    flags = next((line.split() for line in lines if line.startswith("flags")), [])
-    maker = read_word(root, "sys/class/dmi/id/sys_vendor")
-    is_virtual = "hypervisor" in flags or maker in _VIRTUAL_MAKERS
-    return (maker or "a hypervisor") if is_virtual else read_word(root, "sys/hypervisor/type")
 
 
 def read_memory(root: Root) -> list[tuple[int | None, float]]:

@@ -40,7 +40,7 @@ from ompbind.inspection.diagnosis import ExpectedBinding, find_runtimes
 from ompbind.inspection.verdict import ThreadIssue, Verdict, sort_issues
 from ompbind.machine.read.linux_cgroup import CgroupLimits
 from ompbind.openmp.binding import Bind
-from ompbind.procfs.process_state import ProcessState, ThreadState
+from ompbind.procfs.process_state import ProcessState
 from ompbind.record import Record
 from ompbind.text import Severity
 
@@ -221,20 +221,15 @@ def _find_place_issues(
     if free:
         cause += f"; no thread is bound to {_name_masks(free)}"
     busiest_s = max(thread.busy_s for thread in process.threads)
-    working = Counter(thread.cpus for thread in process.threads if _competes(thread, busiest_s))
+    # threads that have worked, and waited for their CPUs: less only happens beside idle threads
+    worked = (each for each in process.threads if each.busy_s >= max(_WORKED_S, _WORKED_PART * busiest_s))
+    working = Counter(
+        each.cpus for each in worked if each.delay_s is None or each.delay_s >= _WAITED * each.busy_s
+    )
     is_working = any(working[place] > (1 if place == first else per_cpu * len(place)) for place in crowded)
     is_error = (free and is_working) or (shared and expected.rank is None)
     code, severity = ("stacked", Severity.ERROR) if is_error else ("crowded", Severity.NOTE)
     yield code, severity, cause, process, masks
-
-
-def _competes(thread: ThreadState, busiest_s: float) -> bool:
-    """Return whether a thread has worked, and waited for its CPU: less only happens beside idle threads.
-
-    `busiest_s` is the CPU time of the busiest thread of its process. An unknown run delay counts.
-    """
-    waited = thread.delay_s is None or thread.delay_s >= _WAITED * thread.busy_s
-    return waited and thread.busy_s >= max(_WORKED_S, _WORKED_PART * busiest_s)
 
 
 def _find_absent_binding(

@@ -12,7 +12,7 @@ some CPUs (--core-kind, --near) divide these before groups that can use all. Wit
 no core uses those of other groups, and masks may name the same CPUs.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ompbind.cpuset import EMPTY, CpuSet, count, union
@@ -81,16 +81,12 @@ def _divide_devices(machine: Machine, requests: Sequence[Request]) -> list[Reque
             passed += 0 if needs[index] else ranks[index]
             stop = needed + (rest * passed // sharing if sharing else 0)
             others = {device.name for device in (*devices[:start], *devices[stop:])}
-            divided[index] = _hide_devices(machine, requests[index], others, kind)
+            usable = find_usable_devices(machine, requests[index])
+            own = tuple(device for device in usable.devices if device.name not in others)
+            remarks = (*usable.remarks, f"other groups have {count(len(others), kind.upper())}")
+            divided[index] = requests[index].replace(visible=usable.replace(devices=own, remarks=remarks))
             start = stop
     return divided
-
-
-def _hide_devices(machine: Machine, request: Request, others: Collection[str], kind: str) -> Request:
-    visible = find_usable_devices(machine, request)
-    own = tuple(device for device in visible.devices if device.name not in others)
-    remark = f"other groups have {count(len(others), kind.upper())}"
-    return request.replace(visible=visible.replace(devices=own, remarks=(*visible.remarks, remark)))
 
 
 def _turn(request: Request) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import BinaryIO
 
 from ompbind.record import Record
@@ -99,7 +100,10 @@ def _parse(file: BinaryIO, head: bytes) -> Elf:
     machine, start, length, count = struct.unpack_from(order + _HEADER[bits], head)
     segments = list(_read_segments(file, start, length, count, order + _SEGMENT[bits]))
     section = next(((offset, size) for kind, offset, _, size in segments if kind == _DYNAMIC), (0, 0))
-    tags = list(_read_tags(file, *section, order + _TAG[bits]))
+    file.seek(section[0])
+    table, size = file.read(min(section[1], _HEADERS_LIMIT)), struct.calcsize(order + _TAG[bits])
+    entries = struct.iter_unpack(order + _TAG[bits], table[: len(table) // size * size])
+    tags = list(takewhile(lambda entry: entry[0], entries))  # up to DT_NULL
     strings, found = dict(tags).get(_STRINGS), dict[int, list[str]]()
     start = next(  # the offset of the string table in the file; its tag has its address in memory
         (
@@ -137,14 +141,3 @@ def _read_segments(
         kind, offset, address, size = struct.unpack_from(form, table, at)
         if kind in (_LOAD, _DYNAMIC, _INTERPRETER):
             yield kind, offset, address, size
-
-
-def _read_tags(file: BinaryIO, offset: int, size: int, form: str) -> Iterator[tuple[int, int]]:
-    """Yield the (tag, value) pairs of the dynamic section up to DT_NULL."""
-    file.seek(offset)
-    table = file.read(min(size, _HEADERS_LIMIT))
-    whole = len(table) // struct.calcsize(form) * struct.calcsize(form)
-    for tag, value in struct.iter_unpack(form, table[:whole]):
-        if tag == 0:
-            return
-        yield tag, value

@@ -12,6 +12,7 @@ the default directories.
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import cache
 from glob import glob
 from itertools import product
 
@@ -147,10 +148,6 @@ def name_libraries(paths: Iterable[str]) -> tuple[Library, ...]:
 
 _DEFAULT_DIRECTORIES = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 _CONFIGURATION = "/etc/ld.so.conf"
-_configured: dict[str, tuple[str, ...]] = {}
-"""The directories that a configuration of the linker names, by its path; it is read only once."""
-
-_INCLUDE_DEPTH = 8  # of `include` lines of the linker's configuration
 _SYMBOL_NAMES_END = 1 << 17  # the names that a runtime exports are within so many bytes of its file
 
 
@@ -204,9 +201,8 @@ def find_library_of_kind(name: str, program: Elf | None, directories: Sequence[s
 
 def linker_directories(env: Mapping[str, str]) -> list[str]:
     """Return the directories that the dynamic linker searches after the RPATH or RUNPATH of a file."""
-    if _CONFIGURATION not in _configured:
-        _configured[_CONFIGURATION] = tuple(_read_configuration(_CONFIGURATION, _INCLUDE_DEPTH))
-    return list(dict.fromkeys([*_library_path(env), *_configured[_CONFIGURATION], *_DEFAULT_DIRECTORIES]))
+    configured = _read_configuration(_CONFIGURATION)
+    return list(dict.fromkeys([*_library_path(env), *configured, *_DEFAULT_DIRECTORIES]))
 
 
 def _library_path(env: Mapping[str, str]) -> list[str]:
@@ -215,21 +211,24 @@ def _library_path(env: Mapping[str, str]) -> list[str]:
     return [directory or "." for directory in value.split(":")] if value else []
 
 
-def _read_configuration(path: str, depth: int) -> Iterator[str]:
-    """Yield the directories of an ld.so.conf file and of the files that it includes."""
+@cache
+def _read_configuration(path: str, depth: int = 8) -> tuple[str, ...]:
+    """Return the directories of an ld.so.conf file and, up to a depth, of the files that it includes."""
+    found: list[str] = []
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             lines = [line.partition("#")[0].strip() for line in file]
     except OSError:
-        return
+        return ()
     for line in lines:
         word, _, rest = line.partition(" ")
         if word == "include" and depth:
             for pattern in rest.split():
                 for name in sorted(glob(os.path.join(os.path.dirname(path), pattern))):
-                    yield from _read_configuration(name, depth - 1)
+                    found += _read_configuration(name, depth - 1)
         elif line.startswith("/"):
-            yield line
+            found.append(line)
+    return tuple(found)
 
 
 def list_names(directory: str) -> list[str]:

@@ -143,9 +143,12 @@ def _mark_cores(plan: Plan) -> list[_Cell]:
     for cpus, bits in zip(table.cores, used, strict=True):
         ranks = CpuSet.from_bits(bits)
         if ranks:
-            service = "s" if cpus.isdisjoint(plan.compute) else ""
+            runs = ranks.ranges()  # with slashes, and three or more neighbours as a range: "0/1", "0-3/8"
+            parts = (render_range(start, n) if n != 2 else f"{start}/{start + 1}" for start, n in runs)
+            text = "/".join(parts)
+            text = text if len(text) <= _SYMBOL_LIMIT else f"{ranks.first}+"
             style = _find_style(ranks.first) if len(ranks) == 1 else _SHARED
-            cells.append((f"{_name_ranks(ranks)}{service}", style))
+            cells.append((text + "s" * cpus.isdisjoint(plan.compute), style))
         else:
             symbol = _find_unused_symbol(plan, cpus & plan.machine.online)
             cells.append((symbol, _UNUSED[symbol][1]))
@@ -185,13 +188,6 @@ def _find_unused_symbol(plan: Plan, cpus: CpuSet) -> str:
     if free:
         return "*" if free <= machine.excluded_by_default else "."
     return "o" if allowed else "-"
-
-
-def _name_ranks(ranks: CpuSet) -> str:
-    """Return rank numbers with slashes, and three or more neighbours as a range: "0/1", "0-3/8"."""
-    runs = (render_range(start, n) if n != 2 else f"{start}/{start + 1}" for start, n in ranks.ranges())
-    text = "/".join(runs)
-    return text if len(text) <= _SYMBOL_LIMIT else f"{ranks.first}+"
 
 
 def _describe(plan: Plan, placement: Placement) -> str:
