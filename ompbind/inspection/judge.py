@@ -170,23 +170,16 @@ def _find_wrong_masks(
             cause = f"{by_runtime}; {diagnosis.explain_remedy(process, expected)}"
         elif not inherited:
             cause = diagnosis.explain_without_variable(process, narrowed)
-            if not _shares_initial_cpu(process, expected):
+            # A runtime has probably narrowed the initial thread if others share its CPU, while some have
+            # another CPU. A program that only pins its initial thread has no threads on another single CPU.
+            initial, stacked = process.initial_thread, _count_stacked(process)
+            is_shared = initial and initial.cpus < expected.cpus and initial.cpus in stacked
+            singles = {thread.cpus for thread in process.threads if len(thread.cpus) == 1}
+            if not (is_shared and find_runtimes(process) and len(singles) > 1):
                 code, severity = "confined", Severity.NOTE
         yield code, severity, cause, process, narrowed
     if expected.bind not in (Bind.RANK, Bind.NONE):
         yield from _find_place_issues(process, expected, change)
-
-
-def _shares_initial_cpu(process: ProcessState, expected: ExpectedBinding) -> bool:
-    """Return whether the initial thread has one CPU, which some threads share, while others have another CPU.
-
-    If a runtime is loaded too, it has probably bound its threads, and narrowed the initial thread. A program
-    that only pins its initial thread looks similar, but has no threads on another single CPU.
-    """
-    initial = process.initial_thread
-    shared = initial and initial.cpus < expected.cpus and initial.cpus in _count_stacked(process)
-    singles = {thread.cpus for thread in process.threads if len(thread.cpus) == 1}
-    return bool(shared and find_runtimes(process) and len(singles) > 1)
 
 
 def _find_place_issues(

@@ -101,7 +101,11 @@ def read_workload(argv: Sequence[str], env: Mapping[str, str]) -> Workload:
         sites = find_site_packages(found.python, env)
         loaded = (*found.libraries, *find_packaged(found.python, sites))
         return found.replace(site_packages=sites[0] if sites else "", libraries=loaded)
-    paths = _find_needed(found.program, elf, found.libraries, env)
+    paths: tuple[str, ...] = ()
+    if elf and not all(name.startswith(SYSTEM_LIBRARY_PREFIXES) for name in elf.needed):
+        headers = (read_header(preloaded.library.path) for preloaded in found.libraries)
+        sonames = tuple(header.soname for header in headers if header and header.soname)
+        paths = tuple(libraries.find_needed_libraries(found.program, elf, env, sonames))
     known = map(libraries.identify_library, paths)
     needed = _detect(known, DetectionMethod.NEEDED, os.path.basename(found.program))
     if not binding and any(each.library.kind.name == "hpx" for each in needed):
@@ -172,16 +176,6 @@ def _parse_interpreter(head: bytes, path: str) -> list[str]:
         words = [word for word in line[2:].replace("\t", " ").split(" ") if word]
     python_or_env = words and (is_python(words[0]) or os.path.basename(words[0]) == "env")
     return [*words, path] if python_or_env else []
-
-
-def _find_needed(
-    program: str, elf: Elf | None, preloaded: Sequence[DetectedLibrary], env: Mapping[str, str]
-) -> tuple[str, ...]:
-    if elf is None or all(name.startswith(SYSTEM_LIBRARY_PREFIXES) for name in elf.needed):
-        return ()
-    headers = (read_header(detected.library.path) for detected in preloaded)
-    sonames = tuple(header.soname for header in headers if header and header.soname)
-    return tuple(libraries.find_needed_libraries(program, elf, env, sonames))
 
 
 def _detect(
