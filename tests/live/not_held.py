@@ -6,7 +6,7 @@ NEEDS_PROC = "--hold takes /proc"
 COMPARED = "with --hold is compared with without"
 RECORDED = "a plan contains --hold"
 
-ENDS = "test_run_ends.py::test_each_run_has_the_exit_code_the_last_line_and_the_report_of_the_table"
+ENDS = "test_run_ends.py::test_each_run_has_the_exit_code_last_line_and_report_of_the_table"
 
 NOT_HELD = (
     ("test_allocations.py::test_a_rank_outside_of_its_outer_rank_is_warned_about", "", ESCAPES),

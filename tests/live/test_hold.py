@@ -198,7 +198,8 @@ while True:
 def test_a_rank_that_asks_all_the_time(start, how):
     """It gets signals all the time, too: no call fails."""
     own, other = two_cpus()
-    process = start("run", "--hold", "-m", str(own), "--", sys.executable, "-c", ASK_FOREVER, str(other))
+    command = ("-m", str(own), "--", sys.executable, "-c", ASK_FOREVER, str(other))
+    process = start("run", "--hold", *command, process_group=0)
     (rank,) = wait_until(lambda: ranks_of(process), "the rank")
     assert process.stdout.readline() == "0\n", process.stderr.read()
     if how == "killed":
