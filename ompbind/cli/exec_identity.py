@@ -116,7 +116,7 @@ def _join_job(
     identity, request = rank.identity.replace(local_size=size), request.replace(ranks=size)
     is_live = settings.topology == LIVE
     launcher_cpus = find.read_launcher_cpus(rank.starter) if is_live else None
-    binder, masks, own = _find_named_cpus(rank, size, machine.allowed, is_live=is_live)
+    binder, masks, own = _find_named_cpus(rank, request, machine.allowed, is_live=is_live)
     if own:
         machine, request = machine.replace(allowed=own), request.replace(job_cpus=None)
     binding, outer = find_binding(identity, machine.allowed, masks, launcher_cpus), _read_outer_cpus()
@@ -136,7 +136,9 @@ def _join_job(
     if (bound or single) and request.mask is None and is_first and not settings.quiet:
         cpus = named("CPU", machine.allowed)
         binder = "an outer 'ompbind exec'" if machine.allowed == outer else binder
-        text = f"ranks are already bound by {binder}, rank {identity.rank} to {cpus}; they keep their CPUs"
+        of_rank = f"{binder}, rank {identity.rank} to {cpus}"
+        text = f"ranks are already bound by {of_rank}; they keep their CPUs"
+        text = f"ranks are bound as named by {of_rank}" if own else text
         if len(binding.sharers) > 1:
             text += f", and local {named('rank', binding.sharers)} divide these"
         unbound = render_unbound(binder, os.environ)
@@ -151,13 +153,15 @@ def _join_job(
 
 
 def _find_named_cpus(
-    rank: LauncherRank, size: int, allowed: CpuSet, *, is_live: bool
+    rank: LauncherRank, request: Request, allowed: CpuSet, *, is_live: bool
 ) -> tuple[str, Sequence[CpuSet], CpuSet]:
     """Return who names CPUs for each rank, the CPUs of each, and those of this rank where nothing binds it.
 
-    A list of CPUs that are not `allowed` is not meant for this rank.
+    A list of CPUs that are not `allowed` is not meant for this rank, and none counts beside a mask.
     """
-    listed = read_rank_cpus(os.environ, DirectoryRoot("/"), os.uname().nodename, size)
+    listed, size = None, request.rank_count or 1
+    if request.mask is None:
+        listed = read_rank_cpus(os.environ, DirectoryRoot("/"), os.uname().nodename, size)
     if listed and (own := allowed & listed.masks[rank.identity.local_rank]):
         return listed.system, listed.masks, own
     masks = read_task_masks(os.environ, rank.launcher)

@@ -65,7 +65,7 @@ def render_ps(infos: Sequence[RunInfo], now: float, screen: Screen = PIPE) -> st
     cpus = [union(cpus for _, cpus in run.ranks) or run.claimed or run.wanted for run in runs]
     groups = Column(title="groups", cells=[run.groups or "-" for run in runs], grows=True)
     restarts = Column(title="restarts", cells=[str(run.restarts) for run in runs], right=True)
-    held = Column(title="held", cells=[run.hold.option if run.hold else "-" for run in runs])
+    held = Column(title="hold", cells=[run.hold.option if run.hold else "-" for run in runs])
     columns = [
         Column(title="run", cells=[run.run_id for run in runs], grows=True),
         Column(title="user", cells=[info.user for info in infos]),

@@ -15,6 +15,7 @@ from ompbind.record import Record
 from ompbind.text import Severity, whole_number
 
 UNKNOWN = "not known"  # the text of a result where the system does not provide the fact
+PERMITTED = "is permitted"
 
 
 class Permission(StrEnum):

@@ -16,7 +16,7 @@ from ompbind.commands.rank_variables import OMPBIND_RUN_ID, find_rank
 from ompbind.cpuset import CpuSet
 from ompbind.doctor.checks_environment import BINDING_PACKAGES
 from ompbind.doctor.checks_programs import POOLS
-from ompbind.doctor.facts import UNKNOWN, CommandFacts, HostFacts, KernelFacts, Permission
+from ompbind.doctor.facts import PERMITTED, UNKNOWN, CommandFacts, HostFacts, KernelFacts, Permission
 from ompbind.errors import LaunchError, MachineError, RequestError
 from ompbind.execution.memory_policy import reset_policy
 from ompbind.execution.seccomp import install
@@ -271,7 +271,7 @@ def try_hold() -> str:
             install(Hold.ANSWERED)
         except LaunchError as error:
             return f"does not work: {error.message.removeprefix('--hold: ')} ({error.hint})".encode()
-        return b"is permitted"
+        return PERMITTED.encode()
 
     try:
         pid, pipe = fork_child(install_filter)

@@ -97,7 +97,7 @@ class Holder:
     def _decide(self, call: int, tid: int, target: int, asked: CpuSet) -> tuple[int, int]:
         """Set the CPUs that a call may have; returns its result, and the flags of the answer."""
         thread = self._find_thread(tid, target)
-        rank, cpus = self._find_cpus(thread or tid)
+        rank, cpus = self._find_cpus(thread or tid, is_caller=thread in (None, tid))
         fcntl.ioctl(self._listener, _IS_VALID, struct.pack("=Q", call))  # else other threads have its numbers
         if cpus is None or asked <= cpus:
             return 0, _CONTINUE
@@ -123,22 +123,25 @@ class Holder:
         threads = (tid, *reader.list_threads(tid))
         return next((each for each in threads if _read_numbers(each)[-1:] == [str(target)]), None)
 
-    def _find_cpus(self, tid: int) -> tuple[int | None, CpuSet | None]:
+    def _find_cpus(self, tid: int, *, is_caller: bool) -> tuple[int | None, CpuSet | None]:
         """Return the rank of a thread and its CPUs; None for no rank, and for CPUs if they are not held.
 
-        All ranks together have the CPUs of a descendant whose rank is not known, as of `env -i setsid`.
+        All ranks together have the CPUs of a descendant whose rank is not known, as of `env -i setsid`. Each
+        caller is a descendant, also if its parents are hidden.
         """
         run, group = self._run, read_group(tid)
         child = run.children.get(group)
         owner = child.owner if child else run.orphans.groups.get(group)
         rank = owner[0] if owner else None
-        while rank is None and (stat := reader.read_stat(tid)):
+        is_descendant, me = is_caller, os.getpid()
+        while rank is None and tid != me and (stat := reader.read_stat(tid)):
             rank = find_rank(reader.read_environ(tid) or {}, run.options.run_id)
             tid = stat.parent
-            if rank is None and tid == os.getpid():
-                return None, union(command.cpus or EMPTY for command, _ in run.starts.values())
+            is_descendant |= tid == me
             if rank is None and tid in run.children:
                 rank = run.children[tid].owner[0]
+        if rank is None and is_descendant:
+            return None, union(command.cpus or EMPTY for command, _ in run.starts.values())
         if rank is None or rank not in run.starts:  # a check of --ready is of no rank
             return None, None
         return rank, run.starts[rank][0].cpus

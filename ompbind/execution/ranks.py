@@ -76,7 +76,7 @@ class Run:
     `children` are all running children of the supervisor by PID, which is also the number of their process
     group. `waiting` are ranks to be started, in this order. `exits` are the last exits of ranks that do not
     run, in the order in which they came. `signals` were received and not handled yet. `received_at` is when
-    a signal came last, by its number and whether the foreground process got it; `held` are to be sent.
+    a signal came last, by its number and whether the foreground process got it; `delayed` are to be sent.
     `cpus` is the affinity mask that ompbind was started with, and `set_mask` sets that of a thread;
     `count_held` returns the calls that --hold has answered. `empty_input` is for ranks that do not get
     standard input. `input_rank` is the rank that gets it, in its first attempt, None for no rank; `has_input`
@@ -102,7 +102,7 @@ class Run:
         self.exits: list[RankExit] = []
         self.signals: list[int] = []
         self.received_at: dict[tuple[int, bool], float] = {}
-        self.held: list[int] = []
+        self.delayed: list[int] = []
         self.is_paused = False
         self.is_single = len(ranks) == 1
         self.terminal = Terminal(foreground.group)
@@ -418,22 +418,22 @@ class Run:
         """Signal every running rank, and its process group, in a job of Slurm after HOLD_S."""
         for child in self.live.values():
             child.signals.add(number)
-        if self.options.is_in_slurm_job and not self.held:
-            self.loop.call_at(self.loop.now() + HOLD_S, self._send_held)
-        self.held = [*(other for other in self.held if other != number), number]
+        if self.options.is_in_slurm_job and not self.delayed:
+            self.loop.call_at(self.loop.now() + HOLD_S, self._send_delayed)
+        self.delayed = [*(other for other in self.delayed if other != number), number]
         if number == signal.SIGKILL or not self.options.is_in_slurm_job:
-            self._send_held()
+            self._send_delayed()
 
-    def _send_held(self) -> None:
+    def _send_delayed(self) -> None:
         """Send signals to ranks, but none that Slurm has sent to all processes: ranks have it."""
         since = self.loop.now() - 2 * HOLD_S
-        for number in self.held:
+        for number in self.delayed:
             times = [self.received_at.pop((number, is_foreground), 0) for is_foreground in (True, False)]
             if not (self.options.is_in_slurm_job and min(times) > since):
                 protected = [pid for pid in self.live if not self.processes.signal(pid, number)]
                 if protected and number == signal.SIGKILL:
                     self._leave(protected)
-        self.held = []
+        self.delayed = []
 
     def _leave(self, protected: list[int]) -> None:
         """Wait no longer for ranks that this user may not kill, as of sudo: --timeout and stop are limits."""

@@ -134,7 +134,7 @@ def set_affinity(cpus: CpuSet, tid: int = 0, set_mask: SetMask = os.sched_setaff
     current = CpuSet(os.sched_getaffinity(tid))
     if current != cpus:
         message = f"requested {named('CPU', cpus)}, the kernel allows only {current}"
-        raise LaunchError(message, hint=_RETRY_HINT)
+        raise LaunchError(message, hint=f"{_RETRY_HINT}, unless an enclosing run has --hold=fixed")
 
 
 def enter_cpus(command: RankCommand, set_mask: SetMask = os.sched_setaffinity) -> None:

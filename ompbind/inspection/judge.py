@@ -157,8 +157,10 @@ def _find_wrong_masks(
         # If earlier limits are not known, the cpuset may have changed.
         in_cpuset = change.before is None and set(outside) == {change.now.cpuset}
         cause = diagnosis.explain_escape(process, change.now.directory if in_cpuset else "")
-        by_other = "a process outside of the run changed the mask, which --hold does not prevent"
-        cause = by_other if expected.hold else f"{cause}; 'ompbind run --hold' keeps programs on their CPUs"
+        if expected.hold and not in_cpuset:
+            cause = "a process outside of the run changed the mask, which --hold does not prevent"
+        elif not in_cpuset:
+            cause += "; 'ompbind run --hold' keeps programs on their CPUs"
         yield "outside", Severity.ERROR, cause, process, outside
     if narrowed:
         inherited = diagnosis.explain_inheriting(process, narrowed, group)

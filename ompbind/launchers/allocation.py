@@ -113,7 +113,7 @@ def read_rank_cpus(env: Env, root: Root, node: str, size: int) -> RankCpus | Non
         masks = system.read_masks(_Job(env, root, node)) if system.is_in(env) else ()
         if 0 < len(masks) < size:
             text = f"{system.name} names CPUs for {count(len(masks), 'rank')} of the {size} on this machine"
-            raise RequestError(text, hint=f"start as many ranks as {system.name} has slots here")
+            raise RequestError(text, hint=f"start as many ranks as {system.name} names, or name CPUs with -m")
         if masks:
             return RankCpus(system=system.name, masks=masks)
     return None
@@ -208,12 +208,10 @@ def _read_lsf_masks(job: _Job) -> tuple[CpuSet, ...]:
     variable = "LSB_AFFINITY_HOSTFILE"
     lines = [words for words in job.read_words(variable) if words[0].partition(".")[0] == job.node]
     try:
-        masks = tuple(CpuSet.from_list(words[1]) for words in lines)
-    except (ValueError, IndexError):
-        masks = (EMPTY,)
-    if EMPTY in masks:
-        raise RequestError(f"the file that {variable} names has no list of CPUs for each rank of {job.node}")
-    return masks
+        return tuple(CpuSet.from_list(words[1]) for words in lines if words[1:])
+    except ValueError:
+        text = f"the file that {variable} names has no list of CPUs for each rank of {job.node}"
+        raise RequestError(text) from None
 
 
 def _read_condor(job: _Job) -> Found:

@@ -76,7 +76,7 @@ def choose_bind(machine: Machine, request: Request, placements: Sequence[Placeme
     needs_places = is_open and find_unbalanced(machine, placements) and not find_fork_unsafe(request)
     mode = Bind.THREAD if needs_places else request.bind
     if request.hold is Hold.FIXED and mode not in (Bind.RANK, Bind.NONE):
-        text = f"--hold=fixed prevents --bind {mode}: no thread can change its CPUs"
+        text = f"--hold=fixed (in exec, --hold) prevents --bind {mode}: no thread can change its CPUs"
         raise PlanError(text, hint="use 'ompbind run --hold', or --bind rank")
     return mode
 

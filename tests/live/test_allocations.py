@@ -167,7 +167,7 @@ def test_only_the_cpus_that_lsf_lists_are_used(ompbind):
 @pytest.mark.parametrize(("text", "found"), [
     ("{h} {b}\n{h} {a}\n", "ba"), ("{h}.example.org {b} 0 2\nother {a}\n{h} {a} 0 2\n", "ba"),
     ("", "ab"), ("{h} 5000\n{h} 5001\n", "ab"), ("{h} {b}\n", "for 1 rank of the 2"),
-    ("{h} x\n{h} 0\n", "no list"),
+    ("{h} x\n{h} 0\n", "no list"), ("{h}\n{h}\n", "ab"),
 ])  # fmt: skip
 def test_lsf_names_the_cpus_of_each_rank_in_a_file(ompbind, tmp_path, text, found):
     """The n-th line of this machine is about the n-th local rank; CPUs that are not allowed are ignored."""
@@ -179,6 +179,8 @@ def test_lsf_names_the_cpus_of_each_rank_in_a_file(ompbind, tmp_path, text, foun
         done = ompbind("exec", "--", *SHOW, env=env | variables)
         expected = f"{rank} {cpus[name]}\n" if len(found) == 2 else ""
         assert (done.stdout, found in one_line(done.stderr)) == (expected, not expected), done.stderr
+        masked = ompbind("exec", "-m", f"{cpus['b']}|{cpus['a']}", "--", *SHOW, env=env | variables)
+        assert masked.stdout == f"{rank} {cpus['ba'[rank]]}\n"
 
 
 @pytest.mark.parametrize("options", ["-m 9999", "--bogus", "-n 3"], ids=["mask", "option", "number"])

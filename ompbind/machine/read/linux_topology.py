@@ -99,17 +99,18 @@ def read_online(root: Root, used: CpuSet) -> tuple[CpuSet, CpuSet, list[str]]:
 
 
 def read_isolated(root: Root, present: CpuSet) -> tuple[CpuSet, CpuSet]:
-    """Return the isolated CPUs and those of nohz_full; of a recording without these files, as it was booted.
+    """Return the isolated CPUs and those of nohz_full; without their files, as the kernel was started.
 
     The command line has `isolcpus=[domain,][nohz,]…LIST`, where "N" is the last CPU. Without a flag, the CPUs
     are isolated; `rcu_nocbs` alone keeps no process off.
     """
     isolated, nohz_full = (read_list(root, f"{CPU}/{name}") for name in ("isolated", "nohz_full"))
-    words = (root.read("proc/cmdline") or "").split() if isolated is nohz_full is None else ()
+    is_unknown = isolated is None and nohz_full is None
+    line = (root.read("proc/cmdline") or "").partition(" -- ")[0] if is_unknown else ""
     booted = {"domain": EMPTY, "nohz": EMPTY}
-    for name, _, value in (word.partition("=") for word in words):
+    for name, _, value in (word.partition("=") for word in line.split()):
         flags = re.findall("domain|nohz|managed_irq", value) or ["domain"]
-        text = re.sub("[a-z_]+,", "", value).replace("N", str(max(present)))
+        text = re.sub("[a-z_]+,", "", value).replace("N", str(max(present, default=0)))
         cpus = present if text == "all" else parse_set(text, CpuSet.from_list) or EMPTY
         for kind in {"isolcpus": flags, "nohz_full": ["nohz"]}.get(name, ()):
             booted[kind] = booted.get(kind, EMPTY) | cpus

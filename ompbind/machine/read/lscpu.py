@@ -85,12 +85,8 @@ def make_machine_from_rows(rows: Iterable[Row], source: str, arch: str = "unknow
     A remark says what the rows do not show: without a core, each CPU counts as a core.
     """
     known = {cpu: row for row in rows if (cpu := _number(row.get("cpu"))) is not None}
-    if (highest := max(known, default=0)) >= CPU_LIMIT:
-        raise MachineError(f"{source} names CPU {highest}; the highest possible CPU is {CPU_LIMIT - 1}")
+    _check_highest(max(known, default=0), source)
     online = CpuSet(cpu for cpu, row in known.items() if _is_online(row))
-    if not online:
-        raise MachineError(f"{source} names no online CPU", hint=TABLE_HINT)
-    check_size(cpus=len(online))
     rows_online = {cpu: known[cpu] for cpu in online}
     parts: dict[Level, Partition] = {
         level: _group_cpus(rows_online, columns) for level, columns in _GROUPED.items()
@@ -108,7 +104,11 @@ def make_machine_from_rows(rows: Iterable[Row], source: str, arch: str = "unknow
 def make_described_machine(
     source: str, arch: str, online: CpuSet, parts: Mapping[Level, Partition], nodes: Sequence[Node]
 ) -> Machine:
-    """Make a machine from what a text says; a remark names what it does not say."""
+    """Make a machine from what a text says; a remark names what it does not say. Raises MachineError."""
+    if not online:
+        raise MachineError(f"{source} names no online CPU", hint=TABLE_HINT)
+    _check_highest(online.bits.bit_length() - 1, source)
+    check_size(cpus=len(online))
     missing = (
         "" if parts.get(Level.CORE) else "which CPUs share a core (each CPU counts as a core)",
         "" if nodes else "NUMA nodes (all CPUs count as one)",
@@ -118,6 +118,11 @@ def make_described_machine(
     nodes = tuple(nodes) or (Node(number=0, cpus=online),)
     machine = Machine(source=source, arch=arch, online=online, allowed=online, nodes=nodes, remarks=remarks)
     return machine.with_domains(parts)
+
+
+def _check_highest(cpu: int, source: str) -> None:
+    if cpu >= CPU_LIMIT:
+        raise MachineError(f"{source} names CPU {cpu}; the highest possible CPU is {CPU_LIMIT - 1}")
 
 
 def _is_online(row: Row) -> bool:

@@ -24,7 +24,7 @@ from ompbind.machine.read.lscpu import (
 )
 from ompbind.machine.read.root import DirectoryRoot
 from ompbind.machine.read.synthetic import parse_synthetic
-from ompbind.machine.read.texts import read_cpuinfo, read_lstopo, read_numactl
+from ompbind.machine.read.texts import INDENT, read_cpuinfo, read_lstopo, read_numactl
 from ompbind.machine.read.topo_json import make_machine_from_json
 from ompbind.record import Record
 from ompbind.text import suggest_name
@@ -189,15 +189,15 @@ FILE_FORMATS = (
     ),
     FileFormat(
         label="text of lstopo", description="the text of lstopo",
-        has=_has(r"^[ |]*(.* \+ )?PU [LP]#"), read=_read_text(read_lstopo),
+        has=_has(r"^[ |]{0,99}(.{0,999} \+ )?PU [LP]#"), read=_read_text(read_lstopo),
     ),
     FileFormat(
         label="numactl -H", description="of `numactl -H`",
-        has=_has(r"^\W*node \d+ cpus:"), read=_read_text(read_numactl),
+        has=_has(rf"^{INDENT}node \d+ cpus:"), read=_read_text(read_numactl),
     ),
     FileFormat(
         label="lscpu", description="of `lscpu -e` or `lscpu`",
-        has=_has(rf"^\s*{TABLE_HEAD}|^\s*(NUMA node\d+|On-line) CPU\(s\)"),
+        has=_has(rf"^{INDENT}({TABLE_HEAD}|(NUMA node\d+|On-line) CPU\(s\))"),
         read=_read_text(make_machine_from_lscpu_text),
     ),
     FileFormat(

@@ -8,10 +8,12 @@ import re
 
 from ompbind.cpuset import EMPTY, CpuSet, union
 from ompbind.errors import MachineError
-from ompbind.machine.model import Level, Machine, Partition, check_size
+from ompbind.machine.model import Level, Machine, Partition
 from ompbind.machine.nodes import NumaMemory, make_nodes
 from ompbind.machine.read.lscpu import make_described_machine, make_machine_from_rows
 from ompbind.machine.read.root import keyed_lines
+
+INDENT = r"[^\w\n]{0,99}"  # what may stand before the first word of a line: spaces, a prompt
 
 _UNITS = {"kB": 1 << 10, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 _SIZE = re.compile(r"(\d{1,9})\s?([kKMGT]B)")
@@ -24,14 +26,15 @@ def _read_size(text: str) -> int | None:
 
 def read_numactl(text: str, source: str) -> Machine:
     """Make a machine from `numactl -H`: its NUMA nodes with sizes and distances. Raises MachineError."""
-    lists = re.findall(r"^\W*node (\d{1,4}) cpus:([ \d]*)", text, re.M)
-    sizes = dict(re.findall(r"^\W*node (\d{1,4}) size:(.*)", text, re.M))
-    cpus = {number: CpuSet(int(word) for word in words.split() if len(word) < 6) for number, words in lists}
+    sizes = dict(re.findall(rf"^{INDENT}node (\d{{1,4}}) size:(.*)", text, re.M))
+    cpus: dict[str, CpuSet] = {}
+    for number, words in re.findall(rf"^{INDENT}node (\d{{1,4}}) cpus:((?: +\d{{1,6}})*)", text, re.M):
+        cpus[number] = cpus.get(number, EMPTY) | CpuSet(map(int, words.split()))
     memories = [
         NumaMemory(number=int(number), locality=found, memory_bytes=_read_size(sizes.get(number, "")))
         for number, found in cpus.items()
     ]
-    rows = re.findall(r"^\W*(\d{1,4}):((?: +\d+)+) *$", text.partition("distances:")[2], re.M)
+    rows = re.findall(rf"^{INDENT}(\d{{1,4}}):((?: +\d+)+)", text.partition("distances:")[2], re.M)
     numbers = [int(number) for number, _ in rows]
     distances = {
         (number, other): int(word)
@@ -39,9 +42,6 @@ def read_numactl(text: str, source: str) -> Machine:
         for other, word in zip(numbers, words.split(), strict=False)
     }
     online = union(cpus.values())
-    check_size(cpus=len(online))
-    if not online:
-        raise MachineError(f"{source} names no CPU", hint="numactl -H prints the CPUs of each node")
     return make_described_machine(source, "unknown", online, {}, make_nodes(memories, online, distances))
 
 
@@ -82,8 +82,7 @@ def read_lstopo(text: str, source: str) -> Machine:
     found = _read_tree(text)
     pus = [each for each in found if each.kind == "PU"]
     online = union(each.cpus for each in pus)
-    check_size(cpus=len(online))
-    if not online or any(each.number is None for each in pus):
+    if any(each.number is None for each in pus):
         text = f"{source} does not show the OS numbers of CPUs (P#)"
         raise MachineError(text, hint="print them with: lstopo --of console, without -l")
     parts: dict[Level, Partition] = {}

@@ -153,12 +153,14 @@ NO_CPUS = "names no online CPU|without CPUs"
     (b"{", "is not valid JSON"), (b'{"a": 1}', "JSON, but not from lscpu or ompbind"),
     (b"[1]", "JSON, but not from lscpu or ompbind"), (b'{"schema": "ompbind-plan/1"}', "schema 'omp"),
     (b"PK\3\4", "a zip or zstd archive"), (b"PU L#0\n  PU L#1", "OS numbers"),
+    (b"PU P#999999", "highest possible CPU is"),
+    (b"x" + b"\n" * 300_000, "not known"), (b"x\n" + b" " * 300_000, "not known"),
     (b'{"cpus": ' + b"[" * 100_000, "is not valid JSON"), (b'{"\xff": 1}', "is not valid JSON"),
     (b"{" + b" " * SIZE_LIMIT, "is larger than 64 MiB"),
     ('{"cpus":[{"cpu":0},{"cpu":65536}]}', "names CPU 65536"),
     ('{"lscpu": []}', NO_CPUS), ('{"cpus": [1, {"cpu": "x"}]}', NO_CPUS), ('{"cpus": []}', NO_CPUS),
     ('{"lscpu": 3}', NO_CPUS),
-], ids=range(32))  # fmt: skip
+], ids=range(35))  # fmt: skip
 def test_files_that_are_not_a_machine_are_errors(tmp_path, text, match):
     with pytest.raises(MachineError, match=match):
         read(tmp_path, text)
