@@ -28,6 +28,7 @@ CPUs then, and sharing was asked for: a warning.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
 from ompbind.inspection import diagnosis
@@ -207,9 +208,10 @@ def find_competitors(before: LoadSample | None, sample: LoadSample) -> Competito
     return max(found, key=rate, default=None)
 
 
-def sum_runnable(*samples: tuple[float, tuple[ProcessState, ...]]) -> float:
-    """Return how many threads were runnable on average between two samples, each with its time in seconds."""
-    return _count_runnable(_measure(*(LoadSample(at_s=at_s, processes=each) for at_s, each in samples)))
+def find_runnable(*samples: tuple[float, tuple[ProcessState, ...]]) -> float:
+    """Return the most runnable threads of one process, on average between two samples with their times."""
+    loads = _measure(*(LoadSample(at_s=at_s, processes=each) for at_s, each in samples))
+    return max(_count_runnable(list(each)) for _, each in groupby(loads, lambda load: load.process.pid))
 
 
 def _count_runnable(loads: Sequence[_Load]) -> float:

@@ -8,7 +8,7 @@ from ompbind.commands.rank_variables import find_rank
 from ompbind.cpuset import CpuSet
 from ompbind.inspection.diagnosis import ExpectedBinding, advise_waiting, is_library, is_relevant
 from ompbind.inspection.judge import CpusetChange, judge, judge_memory_policy
-from ompbind.inspection.load import Streak, add_sample, find_others, make_load_issue, read_load, sum_runnable
+from ompbind.inspection.load import Streak, add_sample, find_others, find_runnable, make_load_issue, read_load
 from ompbind.inspection.verdict import (
     CpuUsage,
     OthersLoad,
@@ -45,7 +45,7 @@ class RankSamples:
     quota with it. `escaped`: threads are allowed on CPUs outside the rank's, with the same mask in two
     samples in a row. `hidden`: it was running but not visible in /proc. `others` is what other processes used
     of its CPUs so far, `recent_others` between the last two samples. `most_busy` is the largest number of its
-    processes that were busy between two samples, `most_runnable` that of its runnable threads, on average.
+    processes that were busy between two samples, `most_runnable` that of runnable threads of one, on average.
     """
 
     def __init__(self, cpus: CpuSet, threads: int) -> None:
@@ -96,7 +96,7 @@ class RankSamples:
             return False
         before = self.change.before or (limits if limits.cpuset else None)
         self.change = CpusetChange(now=limits, before=before)
-        runnable = sum_runnable((self.seen_s, self.processes), (seen_s, processes))
+        runnable = find_runnable((self.seen_s, self.processes), (seen_s, processes))
         self.most_runnable = max(self.most_runnable, runnable)
         self.processes, self.seen_s, self.memory = processes, seen_s, read_memory_policy(first_pid)
         return True
@@ -137,8 +137,8 @@ class RankSamples:
             advice = advise_waiting(self.processes) if self.recent_others.is_much else ""
             verdict = verdict.add(*find_others(self.recent_others, advice, verdict.threads))
         if self.threads < (busy := round(self.most_runnable)) and self.threads < len(expected.compute):
-            text = f"more threads were busy than planned ({self.threads}): if a thread pool follows the"
-            text += " affinity mask, select fewer CPUs with -c"
+            text = f"more threads of one process were busy than planned ({self.threads}): if a thread pool"
+            text += " follows the affinity mask, select fewer CPUs with -c"
             verdict = verdict.add(ThreadIssue(code="pool", severity=Severity.NOTE, threads=busy, text=text))
         return RankVerification(
             rank=rank,

@@ -9,7 +9,14 @@ from itertools import count, cycle
 import pytest
 
 from ompbind.inspection import diagnosis, load, shared_load
-from ompbind.inspection.load import LoadSample, Streak, add_sample, find_competitors, make_load_issue
+from ompbind.inspection.load import (
+    LoadSample,
+    Streak,
+    add_sample,
+    find_competitors,
+    find_runnable,
+    make_load_issue,
+)
 from ompbind.inspection.rank_processes import MaskOrigin
 from ompbind.inspection.verdict import Verdict
 from ompbind.machine.read.linux_cgroup import Throttling
@@ -68,6 +75,12 @@ def test_waiting_for_others_does_not_count(times, runnable):
     threads = f"S0-1*{len(times)}"
     found = find_competitors(sample(0.0, threads), sample(10.0, threads, *times))
     assert (found and found.runnable) == (runnable and pytest.approx(runnable))
+
+
+@pytest.mark.parametrize(("processes", "most"), [(("R0-1*3", "R0-1"), 3), (("R0-1", "R0-1", "R0-1"), 1)])
+def test_a_pool_is_of_one_process(processes, most):
+    made = tuple(sample(0.0, each).processes[0].replace(pid=pid) for pid, each in enumerate(processes))
+    assert find_runnable((0.0, ()), (0.0, made)) == most
 
 
 BUSY = "R0*15"

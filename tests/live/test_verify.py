@@ -190,14 +190,17 @@ def test_ranks_that_become_another_user_are_not_seen_with_hidepid(ompbind, publi
 
 @pytest.mark.two_cpus
 def test_a_pool_that_follows_the_affinity_mask_is_named_with_its_remedy(start, both):
-    pool = "import os\nfor cpu in os.sched_getaffinity(0): os.fork() or exec('while True: pass')\nos.wait()"
+    pool = (  # hashlib releases the lock of Python
+        "import hashlib, os, threading\ndef work():\n    while True: hashlib.sha256(bytes(1 << 24))\n"
+        "for cpu in os.sched_getaffinity(0): threading.Thread(target=work).start()"
+    )
     run = start("run", "--verify", "--share", "-m", both, "-t", "1", *LIMIT, "--", *PYTHON, pool)
     text = ""
     while "select fewer CPUs with -c" not in one_line(text):
         text += (line := run.stderr.readline())
         assert line, text
     run.terminate()
-    assert "more threads were busy than planned (1)" in one_line(text)
+    assert "were busy than planned (1)" in one_line(text)
 
 
 def test_a_quiet_run_says_nothing_if_all_is_as_planned(ompbind):
