@@ -53,14 +53,15 @@ _TORCHRUN_MODULES = (["torch.distributed.run"], ["torch.distributed.launch"])
 class WorkerProgram(Record):
     """A program that starts worker processes of its own, which share the CPUs of one rank.
 
-    `options` and the `variable` set the number of workers, which is `default` without them: "" for a single
-    process, else a word for a number that the program chooses. If there are `subcommands`, only these start
-    workers. `runs_jobs`: the workers are commands with one thread each, as compilers are.
+    `options` and the `variable` set the number of workers, which is `default` without them, and `bare` if an
+    option has no value: "" for a single process, else a word for a number that the program chooses. If there
+    are `subcommands`, only these start workers. `runs_jobs`: the workers are commands with one thread each.
     """
 
     options: tuple[str, ...]
     variable: str = ""
     default: str = ""
+    bare: str = ""
     subcommands: tuple[str, ...] = ()
     runs_jobs: bool = False
 
@@ -87,8 +88,8 @@ WORKER_PROGRAMS: Mapping[str, WorkerProgram] = {
     "dramatiq": WorkerProgram(options=("-p", "--processes"), default=_PER_CPU),
     **dict.fromkeys(("pytest", "py.test"), WorkerProgram(options=("-n", "--numprocesses"))),
     "julia": WorkerProgram(options=("-p", "--procs")),
-    "ctest": WorkerProgram(options=("-j", "--parallel"), variable="CTEST_PARALLEL_LEVEL"),
-    "tox": WorkerProgram(options=("-p", "--parallel")),
+    "ctest": WorkerProgram(options=("-j", "--parallel"), variable="CTEST_PARALLEL_LEVEL", bare=_PER_CPU),
+    "tox": WorkerProgram(options=("-p", "--parallel"), bare=_PER_CPU),
     "meson": WorkerProgram(options=("-j", "--num-processes"), default=_PER_CPU, subcommands=("test",)),
     **dict.fromkeys(("make", "scons", "parallel"), WorkerProgram(options=_JOBS, runs_jobs=True)),
     "ninja": WorkerProgram(options=("-j",), default=_PER_CPU, runs_jobs=True),
@@ -104,14 +105,14 @@ Programs that start several processes only by their code, such as a script with 
 """
 
 
-def _find_value(options: Sequence[str], words: Sequence[str]) -> str:
-    """Return the last value of an option: `-w 4`, `-w4`, `--workers=4`; "" without the option."""
+def _find_value(options: Sequence[str], words: Sequence[str], bare: str = "") -> str:
+    """Return the last value of options: `-w 4`, `-w4`, `--workers=4`; "" without any, `bare` if bare."""
     value = ""
     for position, word in enumerate(words):
         for option in options:
             is_short = len(option) == 2
             if word == option:
-                value = "".join(words[position + 1 : position + 2])
+                value = next((each for each in words[position + 1 : position + 2] if each[:1] != "-"), bare)
             elif word.startswith(option if is_short else f"{option}="):
                 value = word[len(option) + (not is_short) :]
     return value
@@ -198,16 +199,17 @@ def read_launch(path: str, words: Sequence[str], env: Mapping[str, str]) -> Laun
 
 
 def _read_workers(name: str, words: Sequence[str], env: Mapping[str, str]) -> Launch | None:
-    program = WORKER_PROGRAMS[name]
+    program, end = WORKER_PROGRAMS[name], [*words, "--"].index("--")
+    words, behind = words[:end], words[end:]  # `cargo test -- --test-threads 4`
     is_pool_of_threads = name == "celery" and _find_value(("-P", "--pool"), words) in _CELERY_THREADS
     subcommand = next((word for word in words if word in program.subcommands), "")
     if (program.subcommands and not subcommand) or is_pool_of_threads:
         return None
-    workers = _find_value(program.options, words) or env.get(program.variable, "") or program.default
-    workers = workers.partition(",")[0]  # celery --autoscale MAX,MIN
+    workers = _find_value(("--test-threads",), behind) or _find_value(program.options, words, program.bare)
+    workers = (workers or env.get(program.variable, "") or program.default).partition(",")[0]  # MAX,MIN
     if program.runs_jobs and whole_number(workers) is None:
         workers = program.default
-    if workers in ("", "0", "1") or workers.startswith("-"):
+    if workers in ("", "0", "1"):
         return None
     text = f"{name} {subcommand}".rstrip() if program.runs_jobs else name
     instead = f"{text} {program.options[0]}{{threads}}" if program.runs_jobs and program.options else ""
@@ -229,8 +231,7 @@ def _read_torchrun(own_words: Sequence[str], words: Sequence[str]) -> Launch | N
     start = 0
     while start < len(words) and words[start].startswith("-"):
         start += 1 if "=" in words[start] or words[start] in _FLAGS else 2
-    launch = _launch_pythons(own_words, words[:start], words[start:], "--no-python")
-    return launch if words[start:] else None
+    return _launch_pythons(own_words, words[:start], words[start:], "--no-python") if words[start:] else None
 
 
 def _read_accelerate(words: Sequence[str], env: Mapping[str, str]) -> Launch | None:
@@ -349,9 +350,11 @@ LOST_RUN = "exits while the program runs in the background, so 'ompbind run' sto
 
 _USER = "use 'sudo --preserve-env', or start ompbind there: '{0} ompbind run -- CMD'"
 _SESSION = "start ompbind there: \"{0} 'ompbind run -- CMD'\""
+_BEFORE = r"( -\S+( [^-\s]\S*)??)*?"
+_BEHIND = r"( (-[diPqt]+|--(detach|init|interactive|privileged|rm|tty)|-\S+=\S*)(?=\s|$)| -\S+( [^-\s]\S*)?)*"
 
 ELSEWHERE: tuple[tuple[tuple[str, ...], str, str, str, str], ...] = (
-    (("docker", "podman", "nerdctl"), "( container)? exec", LOST_ALL, "",
+    (("docker", "podman", "nerdctl"), rf"(( container)? exec| compose{_BEFORE} (exec|run))", LOST_ALL, "",
      "start ompbind there: '{0} ... ompbind exec -- CMD'"),
     (("docker", "podman", "nerdctl"), "( container)? (run|create)", LOST_ALL, "--cpuset-cpus",
      "use the options that 'ompbind plan --format docker' prints"),
@@ -359,11 +362,11 @@ ELSEWHERE: tuple[tuple[tuple[str, ...], str, str, str, str], ...] = (
     (("ramalama",), " (run|serve|bench)", LOST_ALL, " --nocontainer", "use 'ramalama --nocontainer' instead"),
     (("ssh",), "", LOST_ALL, "", "start ompbind there: 'ssh HOST ompbind run -- CMD'"),
     (("systemd-run",), "", LOST_ALL, " --scope|AllowedCPUs=|CPUAffinity=", "use 'systemd-run --scope'"),
-    (("tmux",), r".*? (new|neww|splitw|(new|split|respawn)-\w+|run-shell)", LOST_ALL, "", _SESSION),
+    (("tmux",), r"(.* ;)? (new|neww|splitw|(new|split|respawn)-\w+|run-shell)", LOST_ALL, "", _SESSION),
     (("screen",), ".*? -X", LOST_ALL, "", _SESSION),
     (("screen",), r".*? (-dm\S*|-d -m)", LOST_RUN, "", "use 'screen -D -m', or '{0} ompbind run -- CMD'"),
     (("at", "batch"), "", LOST_CPUS, "", "write 'ompbind run -- CMD' in the job"),
-    (("sudo",), "", LOST_VARIABLES, " (-[AbHknPS]*E|--preserve-env)", _USER),
+    (("sudo",), "", LOST_VARIABLES, r" (-[AbHknPS]*E|--preserve-env(=\S*OMP_\S*)?)(?=\s|$)", _USER),
     (("su", "runuser"), r".*? (-|-l\w*|--login)", LOST_VARIABLES, "",
      "omit it, or start ompbind there: \"{0} -c 'ompbind run -- CMD'\""),
 )  # fmt: skip
@@ -376,13 +379,13 @@ which the user gives it, and what works instead; {0} are the name and the words.
 
 def find_elsewhere(name: str, own_words: Sequence[str], words: Sequence[str]) -> Wrapper:
     """Return what of a rank does not reach the command behind `own_words` of a program, by ELSEWHERE."""
-    own_text = " ".join(["", *(word.replace(" ", "_") for word in own_words)])
+    own_text = " ".join(["", *(word.replace(" ", "_") for word in own_words)]).partition(" -- ")[0]
     for names, pattern, lost, spares, remedy in ELSEWHERE:
-        found = re.match(rf"( -\S+)*?{pattern}(?=\s|$)", own_text) if name in names else None
+        found = re.match(rf"({_BEFORE}{pattern})(?=\s|$){_BEHIND}", own_text) if name in names else None
         binders = "ompbind" if lost == LOST_VARIABLES else "ompbind|taskset|numactl|hwloc-bind"
         is_given = re.search(rf"(?<![\w.-])({binders})(?=[\s'\";]|$)", " ".join(words))
-        if found and not is_given and not (spares and re.search(spares, own_text)):
-            shown = name + found.group()
+        if found and not is_given and not (spares and re.search(spares, found[0])):
+            shown = name + found[1]
             return Wrapper(text=shown, lost=lost, remedy=remedy.format(shown))
     return NO_WRAPPER
 
@@ -398,8 +401,7 @@ def read_wrapper(path: str, words: Sequence[str], env: Mapping[str, str]) -> tup
     file, not an option or a NAME=VALUE.
     """
     name = os.path.basename(path)
-    launch = read_launch(path, words, env)
-    if launch:
+    if launch := read_launch(path, words, env):
         return Wrapper(text=launch.text, launch=launch), []
     if name not in WRAPPERS:
         return find_elsewhere(name, words, words), []

@@ -99,10 +99,15 @@ def test_the_command_behind_any_wrapper_is_read(app, wrap, texts):
     make -j16 all                   | make -j{threads}                                      | 16
     ctest -V --parallel 64          |                                                       | 64
     ctest                           |                                                       | 5
+    ctest -j -V                     |                                                       | one per CPU
     tox run-parallel -p 8           |                                                       | 8
+    tox -p                          |                                                       | one per CPU
+    tox -p 4 -- -p 9                |                                                       | 4
     meson test                      |                                                       | one per CPU
     meson test --num-processes=4    |                                                       | 4
     cargo test                      | cargo test -j{threads}                                | 7
+    cargo run -j 6 -- -j 999        | cargo run -j{threads}                                 | 6
+    cargo test -j 2 -- --test-threads 4 | cargo test -j{threads}                            | 4
     cargo nextest run --test-threads 6 | cargo nextest -j{threads}                          | 6
     bazel test :all                 | bazel test -j{threads}                                | one per CPU
     scons -j64                      | scons -j{threads}                                     | 64
@@ -124,7 +129,7 @@ def test_a_program_that_starts_several_processes_is_recognized(line, instead, wo
     python -m pkg.train|gunicorn app:api|uvicorn --workers 1 app:api|pytest tests|pytest -n 0|uv run|
     celery -A shop beat|make|make -j|
     celery -A shop worker -c 4 --pool=gevent|fastapi dev --workers 4|accelerate launch t.py|accelerate config|
-    accelerate launch --cpu --num_processes 2 t.py|ctest -j -V|cargo fmt|
+    accelerate launch --cpu --num_processes 2 t.py|cargo fmt|cargo fmt -- run -j9|
     meson compile -j4|snakemake --cores all
 """.replace("\n", "").split("|"))  # fmt: skip
 def test_other_commands_start_no_processes_that_exec_should_bind(line):
@@ -147,21 +152,32 @@ def test_what_a_launcher_starts_is_not_known_and_a_python_behind_torchrun_is(tmp
 @pytest.mark.parametrize(("line", "text", "lost"), rows("""
     docker run -it image ./app                    | docker run        | CPUs and variables
     /usr/bin/docker --debug container run image   | docker --debug container run | CPUs and variables
+    docker --context foo run image                | docker --context foo run | CPUs and variables
+    docker -H tcp://host -D create image          | docker -H tcp://host -D create | CPUs and variables
+    docker run --rm image --cpuset-cpus=0         | docker run        | CPUs and variables
+    docker run -itd --name=a image --cpuset-cpus=0 | docker run       | CPUs and variables
     docker exec box ./app                         | docker exec       | CPUs and variables
+    docker compose -f x.yml run service           | docker compose -f x.yml run | CPUs and variables
+    docker compose exec service ./app             | docker compose exec | CPUs and variables
     kubectl exec pod -- ./app                     | kubectl exec      | CPUs and variables
+    kubectl -n prod exec pod -- ./app             | kubectl -n prod exec | CPUs and variables
     ramalama run model                            | ramalama run      | CPUs and variables
     ssh ompbind-host ./app                        | ssh               | CPUs and variables
     systemd-run --user ./app                      | systemd-run       | CPUs and variables
     tmux -L socket new -d ./app                   | tmux -L socket new | CPUs and variables
+    tmux start ';' new -d ./app                   | tmux start ; new  | CPUs and variables
     screen -S name -X screen ./app                | screen -S name -X | CPUs and variables
     screen -dmS name ./app                        | screen -dmS       | background
     at now                                        | at                | the CPUs of the rank
     nice ssh host ./app                           | ssh               | CPUs and variables
     sudo -u root cat -E                           | sudo -u root      | removes variables
+    sudo --preserve-env=PATH cat                  | sudo --preserve-env=PATH | removes variables
     sudo taskset -c 0 cat                         | sudo              | removes variables
     su - -c ./app                                 | su -              | removes variables
     runuser -l root -c ./app                      | runuser -l        | removes variables
     docker ps                                     |                   |
+    docker compose ps                             |                   |
+    docker run --rm -v /a:/b --cpuset-cpus 0 image |                  |
     docker run --cpuset-cpus=0 image ./app        |                   |
     podman run --cpuset-cpus 0 image ./app        |                   |
     docker exec box ompbind exec -- ./app         |                   |
@@ -171,13 +187,13 @@ def test_what_a_launcher_starts_is_not_known_and_a_python_behind_torchrun_is(tmp
     systemd-run --scope ./app                     |                   |
     systemd-run -p AllowedCPUs=0-3 ./app          |                   |
     tmux new -d 'ompbind run -- ./app'            |                   |
-    tmux attach                                   |                   |
+    tmux attach -t new                            |                   |
     screen -D -m ./app                            |                   |
     sudo -nE cat                                  |                   |
-    sudo --preserve-env=RANK cat                  |                   |
+    sudo --preserve-env=HOME,OMP_NUM_THREADS cat  |                   |
     sudo ompbind run -- ./app                     |                   |
     su -c 'ls -l'                                 |                   |
-    runuser -u root -- ./app                      |                   |
+    runuser -u root -- ls -l                      |                   |
     bash -l -c ./app                              |                   |
 """))  # fmt: skip
 def test_what_of_a_rank_does_not_reach_a_program_that_another_process_starts(line, text, lost):
