@@ -101,8 +101,8 @@ def make_proposal(
 ) -> tuple[Choices, ...]:
     """Return the choices of at most MOST candidates, () if only the default plan makes sense.
 
-    `fixed` are the keys of options that do not vary. The last choice is to wait passively, where threads
-    compete for CPUs. Left out is what cannot be planned, has earlier placements, or exceeds the CPU quota.
+    `fixed` are the keys of options that do not vary. The last choice is to wait passively, where another run
+    has the same CPUs. Left out is what cannot be planned, has earlier placements, or exceeds the CPU quota.
     """
     seen: list[object] = []
     made: list[Choices] = []
@@ -126,8 +126,8 @@ def make_proposal(
         if found not in seen:
             seen.append(found)
             made.append(tuple((key, str(value)) for key, value in choices))
-            competing = {note.code for note in planned.notes} & {"waiting", "overlaps-run"}
-            if competing and not (waiting or request.sets_waiting):
+            competes = "overlaps-run" in {note.code for note in planned.notes}
+            if competes and not (waiting or request.sets_waiting):
                 waiting = (*made[-1], ("env", "OMP_WAIT_POLICY=passive"))
     return (*made, waiting) if waiting else tuple(made)
 

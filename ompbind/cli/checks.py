@@ -15,6 +15,7 @@ from ompbind.cpuset import join_words
 from ompbind.errors import RequestError
 from ompbind.masks.mask import MaskWord
 from ompbind.openmp.binding import Bind
+from ompbind.planning.request import Hold
 from ompbind.planning.strategies import list_others_that_take
 from ompbind.record import Record
 
@@ -126,6 +127,8 @@ CHECKS = (
           hint="use --bind core, thread or exact, which make several places"),
     Check(option="omp_runtime", other="mask", when=_is_unbound, warning=True),
     Check(option="hold", other="mask", when=_is_unbound),
+    Check(option="keep_descendants", other="hold", when=lambda v: v["hold"] is Hold.ANSWERED, warning=True,
+          text="with {other}: daemons that outlive the run cannot bind threads then, unless it is =fixed"),
     Check(option="hold", other="task_prolog", when=lambda v: v["task_prolog"],
           text="cannot be used with {other}",
           hint="the task is another process: write 'ompbind exec --hold' before the command"),

@@ -110,7 +110,7 @@ def make_described_machine(
     _check_highest(online.bits.bit_length() - 1, source)
     check_size(cpus=len(online))
     missing = (
-        "" if parts.get(Level.CORE) else "which CPUs share a core (each CPU counts as a core)",
+        "" if parts.get(Level.CORE) else "which CPUs share a core (each counts as a core; lscpu -e shows it)",
         "" if nodes else "NUMA nodes (all CPUs count as one)",
         "" if parts.get(Level.L2) or parts.get(Level.L3) else "caches",
     )

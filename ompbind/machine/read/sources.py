@@ -9,6 +9,7 @@ import os
 import pkgutil
 import re
 import stat
+import textwrap
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -167,7 +168,11 @@ def _read_json(data: bytes, path: str, devices: bool) -> Machine:
 
 
 def _read_text(make: Callable[[str, str], Machine]) -> Callable[[bytes, str, bool], Machine]:
-    return lambda data, path, devices: make(data.decode("utf-8", "replace"), path)
+    def read(data: bytes, path: str, devices: bool) -> Machine:
+        lines = re.sub(r"^> ?", "", data.decode("utf-8", "replace"), flags=re.M)  # as it is quoted
+        return make(textwrap.dedent(lines), path)
+
+    return read
 
 
 def _has(pattern: str) -> Callable[[bytes], bool]:
@@ -202,7 +207,7 @@ FILE_FORMATS = (
     ),
     FileFormat(
         label="cpuinfo", description="/proc/cpuinfo",
-        has=_has(r"^processor\s*:"), read=_read_text(read_cpuinfo),
+        has=_has(rf"^{INDENT}processor\s*:"), read=_read_text(read_cpuinfo),
     ),
 )  # fmt: skip
 """All formats of files; the first one that has the content reads it."""

@@ -41,7 +41,9 @@ def read_numactl(text: str, source: str) -> Machine:
         for number, (_, words) in zip(numbers, rows, strict=True)
         for other, word in zip(numbers, words.split(), strict=False)
     }
-    online = union(cpus.values())
+    online, number = union(cpus.values()), re.search(r"available: (\d{1,4}) nodes", text)
+    if sum(map(len, cpus.values())) > len(online) or (number and int(number[1]) > len(cpus)):
+        raise MachineError(f"{source} is incomplete", hint="record all lines of numactl -H")
     return make_described_machine(source, "unknown", online, {}, make_nodes(memories, online, distances))
 
 

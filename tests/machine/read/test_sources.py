@@ -4,6 +4,7 @@ import json
 import os
 import re
 import time
+from textwrap import indent
 
 import pytest
 
@@ -153,14 +154,14 @@ NO_CPUS = "names no online CPU|without CPUs"
     (b"{", "is not valid JSON"), (b'{"a": 1}', "JSON, but not from lscpu or ompbind"),
     (b"[1]", "JSON, but not from lscpu or ompbind"), (b'{"schema": "ompbind-plan/1"}', "schema 'omp"),
     (b"PK\3\4", "a zip or zstd archive"), (b"PU L#0\n  PU L#1", "OS numbers"),
-    (b"PU P#999999", "highest possible CPU is"),
+    (b"PU P#999999", "highest possible CPU is"), (b"available: 2 nodes\nnode 0 cpus: 0", "is incomplete"),
     (b"x" + b"\n" * 300_000, "not known"), (b"x\n" + b" " * 300_000, "not known"),
     (b'{"cpus": ' + b"[" * 100_000, "is not valid JSON"), (b'{"\xff": 1}', "is not valid JSON"),
     (b"{" + b" " * SIZE_LIMIT, "is larger than 64 MiB"),
     ('{"cpus":[{"cpu":0},{"cpu":65536}]}', "names CPU 65536"),
     ('{"lscpu": []}', NO_CPUS), ('{"cpus": [1, {"cpu": "x"}]}', NO_CPUS), ('{"cpus": []}', NO_CPUS),
     ('{"lscpu": 3}', NO_CPUS),
-], ids=range(35))  # fmt: skip
+], ids=range(36))  # fmt: skip
 def test_files_that_are_not_a_machine_are_errors(tmp_path, text, match):
     with pytest.raises(MachineError, match=match):
         read(tmp_path, text)
@@ -307,7 +308,7 @@ def test_lscpu_with_bare_dashes_offline_cpus_and_missing_columns(tmp_path):
     assert machine.remarks == ("not shown by this source: NUMA nodes (all CPUs count as one), caches",)
     machine = read(tmp_path, '{"cpus":[{"cpu":"0","node":"1"},{"cpu":"3","node":"1"}]}')
     assert sets(machine, Level.CORE) == ["0", "3"]
-    assert "which CPUs share a core (each CPU counts as a core)" in machine.remarks[0]
+    assert "which CPUs share a core (each counts as a core; lscpu -e shows it)" in machine.remarks[0]
 
 
 def test_repeated_core_numbers_of_lscpu_are_distinguished_by_caches(tmp_path):
@@ -377,7 +378,7 @@ X86 = "".join(
     f"processor\t: {cpu}\nphysical id\t: {cpu // 2}\ncore id\t\t: 0\nflags\t\t: cpu\n\n" for cpu in range(4)
 )
 ARM = "".join(f"processor\t: {cpu}\nCPU part\t: 0xd05\n\n" for cpu in range(4))
-UNKNOWN = "which CPUs share a core (each CPU counts as a core)"
+UNKNOWN = "which CPUs share a core (each counts as a core; lscpu -e shows it)"
 
 
 @pytest.mark.parametrize(("text", "cores", "packages", "nodes", "unknown"), [
@@ -398,6 +399,8 @@ def test_texts_as_people_post_them(tmp_path, text, cores, packages, nodes, unkno
     found = [f"{node.number}:{node.cpus}:{size}" for node, size in zip(machine.nodes, sizes, strict=True)]
     assert found == nodes.split()
     assert machine.remarks == ((f"not shown by this source: {', '.join(unknown)}",) if unknown else ())
+    for prefix in ("> ", "    "):
+        assert read(tmp_path, indent(text, prefix)) == machine
     if text == NUMACTL:
         assert (machine.nodes[0].distances, machine.nodes[2].nearest) == ((10, 20, 30), (1,))
 
