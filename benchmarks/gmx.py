@@ -76,8 +76,8 @@ def read_speed(directory: Path) -> float:
 def main() -> int:
     """Measure both variants; return 1 if the promise is missed."""
     parser = make_parser(__doc__)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=2000)
     options = parser.parse_args()
     compile_modules()
     if not shutil.which("gmx") or len(os.sched_getaffinity(0)) < 2:
