@@ -4,17 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import compress
 
 from ompbind.cpuset import EMPTY, CpuSet, count, named
-from ompbind.doctor.facts import (
-    PERMITTED,
-    UNKNOWN,
-    HostCheck,
-    HostFacts,
-    HostIssue,
-    Permission,
-    error,
-    note,
-    ok,
-)
+from ompbind.doctor.facts import UNKNOWN, HostCheck, HostFacts, HostIssue, Permission, error, note, ok
 from ompbind.launchers.launchers import LAUNCHERS, render_unbound
 from ompbind.machine.devices import Device, DeviceKind
 from ompbind.machine.model import Level, Machine
@@ -171,14 +161,12 @@ def check_bind_call(host: HostFacts) -> Iterator[HostIssue]:
         remedy = "allow sched_setaffinity in the seccomp profile or sandbox; until then use --mask none"
         yield error("sched_setaffinity", "is refused to this process", why, remedy)
     else:
-        yield ok("sched_setaffinity", PERMITTED if host.may_bind is Permission.GRANTED else UNKNOWN)
+        yield ok("sched_setaffinity", "is permitted" if host.may_bind is Permission.GRANTED else UNKNOWN)
 
 
 def check_hold(host: HostFacts) -> Iterator[HostIssue]:
     """Report whether --hold works, and why not."""
-    limit = "; without CAP_SYS_PTRACE (kernel.yama.ptrace_scope), threads are not bound within their rank"
-    is_limited = host.hold == PERMITTED and (host.kernel.ptrace_scope or 0) > 1
-    yield ok("--hold", host.hold + limit * is_limited)
+    yield ok("--hold", host.hold)
 
 
 def check_runs(host: HostFacts) -> Iterator[HostIssue]:

@@ -15,7 +15,6 @@ from ompbind.record import Record
 from ompbind.text import Severity, whole_number
 
 UNKNOWN = "not known"  # the text of a result where the system does not provide the fact
-PERMITTED = "is permitted"
 
 
 class Permission(StrEnum):
@@ -38,7 +37,6 @@ class KernelFacts(Record):
     hypervisor: str = ""
     smt: str = ""
     numa_balancing: int | None = None
-    ptrace_scope: int | None = None
 
     @property
     def version(self) -> tuple[int, int] | None:

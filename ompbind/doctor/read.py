@@ -16,7 +16,7 @@ from ompbind.commands.rank_variables import OMPBIND_RUN_ID, find_rank
 from ompbind.cpuset import CpuSet
 from ompbind.doctor.checks_environment import BINDING_PACKAGES
 from ompbind.doctor.checks_programs import POOLS
-from ompbind.doctor.facts import PERMITTED, UNKNOWN, CommandFacts, HostFacts, KernelFacts, Permission
+from ompbind.doctor.facts import UNKNOWN, CommandFacts, HostFacts, KernelFacts, Permission
 from ompbind.errors import LaunchError, MachineError, RequestError
 from ompbind.execution.memory_policy import reset_policy
 from ompbind.execution.seccomp import install
@@ -140,7 +140,7 @@ def _add_system_facts(host: HostFacts, before: CpuUsage) -> HostFacts:
         cpuset=read_limits(root).cpuset,
         may_bind=try_call(lambda: os.sched_setaffinity(0, os.sched_getaffinity(0))),
         may_place_memory=try_call(reset_policy),
-        hold=try_hold(),
+        hold=try_hold(root),
         kernel=read_kernel(root),
         memory=tuple(read_memory(root)),
     )
@@ -244,7 +244,6 @@ def read_kernel(root: Root) -> KernelFacts:
         hypervisor=(maker or "a hypervisor") if is_virtual else read_word(root, "sys/hypervisor/type"),
         smt=read_word(root, f"{CPU}/smt/control"),
         numa_balancing=whole_number(read_word(root, "proc/sys/kernel/numa_balancing")),
-        ptrace_scope=whole_number(read_word(root, "proc/sys/kernel/yama/ptrace_scope")),
     )
 
 
@@ -263,7 +262,7 @@ def read_memory(root: Root) -> list[tuple[int | None, float]]:
     return found
 
 
-def try_hold() -> str:
+def try_hold(root: Root) -> str:
     """Return whether --hold works, and why not, as a child process finds that installs its filter."""
 
     def install_filter() -> bytes:
@@ -271,7 +270,8 @@ def try_hold() -> str:
             install(Hold.ANSWERED)
         except LaunchError as error:
             return f"does not work: {error.message.removeprefix('--hold: ')} ({error.hint})".encode()
-        return PERMITTED.encode()
+        is_limited = (whole_number(read_word(root, "proc/sys/kernel/yama/ptrace_scope")) or 0) > 1
+        return b"is permitted" + b"; without CAP_SYS_PTRACE, threads are not bound within ranks" * is_limited
 
     try:
         pid, pipe = fork_child(install_filter)

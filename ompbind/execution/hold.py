@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from ompbind.commands.rank_variables import find_rank
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.execution.orphans import read_group
-from ompbind.execution.outcome import HeldCalls, OutsideCalls
+from ompbind.execution.outcome import HeldCalls
 from ompbind.execution.seccomp import LARGEST_MASK, install, set_mask
 from ompbind.execution.syscalls import load_calls, parse_mask
 from ompbind.machine.model import MAX_CPUS
@@ -74,8 +74,7 @@ class Holder:
 
     def count(self) -> HeldCalls:
         """Return the calls so far."""
-        found = sorted(self._outside.items())
-        outside = (OutsideCalls(rank=rank, program=name, calls=n) for (rank, name), n in found)
+        outside = ((*whose, calls) for whose, calls in sorted(self._outside.items()))
         return HeldCalls(calls=self._calls, outside=tuple(outside))
 
     def answer(self) -> None:

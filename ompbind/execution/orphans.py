@@ -197,17 +197,18 @@ def _has_exited(child: int) -> bool:
 
 def become_subreaper() -> bool:
     """Become the parent of all orphans of ranks; returns whether the system supports that."""
-    return _call_prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    return call_prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def exit_with_parent(parent: int) -> None:
     """Have the kernel kill this process when the thread that forked it exits; exit now if it has exited."""
-    _call_prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    call_prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(128 + signal.SIGKILL)
 
 
-def _call_prctl(option: int, value: int) -> bool:
+def call_prctl(option: int, value: int) -> bool:
+    """Set an attribute of this process; returns whether the system supports that."""
     try:
         import ctypes  # noqa: PLC0415 - door: loads libffi, which some Pythons lack
 

@@ -83,19 +83,14 @@ class RankExit(Record):
         return self.status != 0 and not self.stopped
 
 
-class OutsideCalls(Record):
-    """The number of `calls` in which a program of a rank asked for CPUs outside of it."""
-
-    rank: int
-    program: str
-    calls: int
-
-
 class HeldCalls(Record):
-    """The calls of sched_setaffinity that a run with --hold has answered, and those for outside CPUs."""
+    """The calls of sched_setaffinity that a run with --hold has answered.
+
+    `outside` are those for CPUs outside of their rank: (rank, program, number of calls).
+    """
 
     calls: int = 0
-    outside: tuple[OutsideCalls, ...] = ()
+    outside: tuple[tuple[int, str, int], ...] = ()
 
 
 class Outcome(Record):

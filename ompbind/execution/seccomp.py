@@ -15,6 +15,7 @@ from collections.abc import Iterable
 
 from ompbind.cpuset import CpuSet
 from ompbind.errors import REFUSED, LaunchError
+from ompbind.execution.orphans import call_prctl
 from ompbind.execution.syscalls import load_calls, make_mask
 from ompbind.machine.model import MAX_CPUS
 from ompbind.planning.request import Hold
@@ -80,7 +81,7 @@ def install(mode: Hold) -> int:
     for flags in (_SPEC_ALLOW, 0) if is_fixed else (listening | _WAIT_KILLABLE, listening):
         result = calls.call(calls.numbers.seccomp, _SET_MODE_FILTER, flags, header)
         if result == -errno.EACCES:
-            calls.control_process(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+            call_prctl(_PR_SET_NO_NEW_PRIVS, 1)
             result = calls.call(calls.numbers.seccomp, _SET_MODE_FILTER, flags, header)
         if result != -errno.EINVAL:
             break

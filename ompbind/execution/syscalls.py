@@ -52,7 +52,7 @@ _HINT = "use the Python of the system, or omit --memory and --hold"
 
 
 class Calls:
-    """The C library's `syscall` and `prctl`; raises LaunchError if the numbers are not known.
+    """The C library's `syscall`; raises LaunchError if the numbers are not known.
 
     `word_bytes` is the size of a word (C `unsigned long`), `ctypes` the module, which some Pythons lack.
     """
@@ -66,8 +66,7 @@ class Calls:
         self.ctypes = ctypes
         self._library = ctypes.CDLL(None, use_errno=True)
         # syscall() is variadic: every argument must be passed as a long or a pointer.
-        for function in (self._library.syscall, self._library.prctl):
-            function.argtypes, function.restype = (ctypes.c_long,), ctypes.c_long
+        self._library.syscall.argtypes, self._library.syscall.restype = (ctypes.c_long,), ctypes.c_long
         machine, self.word_bytes = os.uname().machine, ctypes.sizeof(ctypes.c_long)
         numbers = find_numbers(machine, self.word_bytes, getattr(sys.implementation, "_multiarch", ""))
         if numbers is None or sys.platform != "linux":
@@ -76,16 +75,9 @@ class Calls:
 
     def call(self, number: int, *arguments: Any) -> int:
         """Make a system call; an argument is an int, a pointer, or bytes that the kernel reads."""
-        return self._finish(self._library.syscall(number, *map(self._convert, arguments)))
-
-    def control_process(self, option: int, *arguments: int) -> int:
-        """Call prctl."""
-        return self._finish(self._library.prctl(option, *map(self._convert, arguments)))
-
-    def _convert(self, value: Any) -> Any:
-        return self.ctypes.c_long(value) if isinstance(value, int) else value
-
-    def _finish(self, result: int) -> int:
+        long = self.ctypes.c_long
+        converted = (long(value) if isinstance(value, int) else value for value in arguments)
+        result: int = self._library.syscall(number, *converted)
         return -self.ctypes.get_errno() if result == -1 else result
 
 

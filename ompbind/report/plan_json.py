@@ -163,7 +163,7 @@ def render_run(plan: Plan | None, spec: RunSpec, outcome: Outcome, started: floa
         ranks.append({**_exit_record(rank_exit, outcome), "command": own, "directory": directory, **group})
     throttling, error = outcome.throttling, find_error(outcome)
     hold, held = plan.parts[0].request.hold if plan else None, outcome.held or HeldCalls()
-    outside = [each.as_dict() for each in held.outside]
+    outside = [dict(zip(("rank", "program", "calls"), each, strict=True)) for each in held.outside]
     commands: dict[str, object] = {"command": list(spec.argv)}
     if plan and plan.groups:
         commands = {"command": None, "commands": {own.name: list(own.argv) for own in spec.groups}}

@@ -165,12 +165,12 @@ def render_held(outcome: Outcome, width: int = WIDTH) -> str:
     """Render which programs have asked for CPUs outside of their rank in a run with --hold; "" if none."""
     found = outcome.held.outside if outcome.held else ()
     ranks: dict[str, list[int]] = {}
-    for each in found:
-        ranks.setdefault(each.program, []).append(each.rank)
+    for rank, program, _ in found:
+        ranks.setdefault(program, []).append(rank)
     if not found:
         return ""
     who = join_words([f"{program} of {named('rank', numbers)}" for program, numbers in ranks.items()])
-    calls = sum(each.calls for each in found)
+    calls = sum(number for _, _, number in found)
     return render_paragraph("ompbind", f"--hold: {count(calls, 'call')} for other CPUs, by {who}", width)
 
 

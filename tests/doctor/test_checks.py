@@ -121,8 +121,6 @@ TABLE = [
      here(others=OthersLoad(cpus=CPUS("0-7"), span_s=1.0, used_s=7.04), idle=CPUS("2"))),
     ("bind-call", ERROR, "is refused", may(may_bind="refused")),
     ("hold", OK, "not known", here()), ("hold", OK, "is permitted", here(hold="is permitted")),
-    ("hold", OK, "(kernel.yama.ptrace_scope), threads are not bound",
-     kernel(ptrace_scope=2).replace(hold="is permitted")),
     ("devices", NOTE, "near CPUs 4-7 on NUMA node 1, but only CPUs 0-3", gpus("0-3", "4-7", allowed="0-3")),
     ("devices", NOTE, "gpu:0, gpu:1: the firmware does not report a NUMA node", gpus("", "")),
     ("virtual", OK, "QEMU: cores, caches and NUMA nodes are as", kernel(hypervisor="QEMU")),

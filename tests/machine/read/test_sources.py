@@ -363,17 +363,6 @@ HWLOC_1 = """Machine (16GB)
   HostBridge L#0
     PCI 8086:1521
 """
-HWLOC_2 = (
-    HWLOC_1.replace(
-        "NUMANode L#0 (P#0 8GB) + Socket L#0 + L3 L#0 (8MB)",
-        """Package L#0
-    NUMANode L#0 (P#0 8GB)
-    L3 L#0 (8MB)""",
-    )
-    .replace("    L2 L#0", "      L2 L#0")
-    .replace("      PU", "        PU")
-    .replace("Socket", "Package")
-)
 X86 = "".join(
     f"processor\t: {cpu}\nphysical id\t: {cpu // 2}\ncore id\t\t: 0\nflags\t\t: cpu\n\n" for cpu in range(4)
 )
@@ -384,7 +373,6 @@ UNKNOWN = "which CPUs share a core (each counts as a core; lscpu -e shows it)"
 @pytest.mark.parametrize(("text", "cores", "packages", "nodes", "unknown"), [
     (NUMACTL, "0 1 12 13", "", "0:0-1:715M 1:12-13:7168M 2::64M", (UNKNOWN, "caches")),
     (HWLOC_1, "0,2 1", "0,2 1", "0:0,2:8192M 1:1:8192M", ()),
-    (HWLOC_2, "0,2 1", "0,2 1", "0:0,2:8192M 1:1:8192M", ()),
     (X86, "0-1 2-3", "0-1 2-3", "0:0-3:", ("NUMA nodes (all CPUs count as one)", "caches")),
     (ARM, "0 1 2 3", "", "0:0-3:", (UNKNOWN, "NUMA nodes (all CPUs count as one)", "caches")),
     ("NUMA node0 CPU(s):   0-1\n  NUMA node8 CPU(s):   4,6\n",
