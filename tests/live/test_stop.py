@@ -106,7 +106,8 @@ def pause(process, what):
         pids = pids.get(what) or [process.pid, supervisor]
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: {*map(state_of, pids)} == {"T"}, "it is paused")
+    # D: the child that a shell has forked is stopped before it executes sleep
+    wait_until(lambda: state_of(pids[0]) == "T" and {*map(state_of, pids)} <= {*"TD"}, "it is paused")
 
 
 @pytest.mark.parametrize("what", ["Ctrl-Z", "foreground", "supervisor", "both", "ranks"])
