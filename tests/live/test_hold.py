@@ -126,9 +126,10 @@ def read_masks(text):
 ])  # fmt: skip
 def test_a_program_stays_on_the_cpus_of_its_rank_only_with_hold(ompbind, tmp_path, name):
     other, own = two_cpus()
-    words = {"other": other, "show": SHOW, "source": Path(__file__).with_name("bind_32_bits.c")}
+    source = shlex.quote(str(Path(__file__).with_name("bind_32_bits.c")))
+    words = {"other": other, "show": SHOW, "source": source}
     if name.startswith("lib"):
-        words["program"] = runtimes.build_program(name, tmp_path)
+        words["program"] = shlex.quote(str(runtimes.build_program(name, tmp_path)))
     elif name.partition(",")[0] != "ompbind":
         required(name.partition(",")[0])
     if run_program("sh", "-c", CAN.get(name, "true").format(**words)).returncode:
@@ -233,9 +234,9 @@ def test_verify_finds_openmp_threads_of_held_ranks_on_their_places(ompbind, name
 
 @pytest.mark.parametrize(("hold", "code"), [("--hold", 0), ("--hold -q", 0), ("", 125)])
 def test_verify_and_the_report_show_what_was_held(ompbind, tmp_path, hold, code):
-    """A message comes once for each program, and another one at the end."""
+    """A message comes once for each program, none for a request for all CPUs, and another one at the end."""
     own, other = two_cpus()
-    all_cpus = f"{sys.executable} -c 'import os; os.sched_setaffinity(0, range(1024))'"  # is no message
+    all_cpus = f"{shlex.quote(sys.executable)} -c 'import os; os.sched_setaffinity(0, range(1024))'"
     script = f"{all_cpus}; taskset -pc {other} $$; taskset -pc {own} $$; taskset -c {other} sleep 2"
     options = ("--share", "-m", str(own), "--verify=strict", "--report", str(tmp_path / "run.json"))
     done = ompbind("run", *hold.split(), *options, "--", "sh", "-c", script)
