@@ -9,8 +9,8 @@ they start. A thread that makes the call waits, and the supervisor reads a *noti
     only other CPUs                         the supervisor sets all CPUs of the rank
     CPUs that do not exist, a bad address   the kernel does the call: it refuses
 
-The CPUs are those of the rank whose thread is to be bound. Its process group tells the rank: each rank leads
-one. A process that has left it has the variables of its rank, or an ancestor that has them.
+The rank of the thread that is to be bound counts. Its process group shows the rank: each rank leads one. A
+process that has left it has the variables of its rank, or an ancestor that has them.
 """
 
 from __future__ import annotations

@@ -89,13 +89,13 @@ def install(mode: Hold) -> int:
         what = "another program already answers system calls here"
         raise _make_error(what, "as an enclosing run with --hold, or a container manager")
     if result < 0:
-        what, is_any = f"seccomp is refused here: {os.strerror(-result)}", is_fixed or -result in REFUSED
-        raise _make_error(what, "allow it", is_any=is_any)
+        what, is_both = f"seccomp is refused here: {os.strerror(-result)}", is_fixed or -result in REFUSED
+        raise _make_error(what, "allow it", is_both=is_both)
     return result
 
 
-def _make_error(what: str, hint: str, *, is_any: bool = False) -> LaunchError:
-    remedy = ", or omit --hold" if is_any else "; use --hold=fixed if the program need not bind threads"
+def _make_error(what: str, hint: str, *, is_both: bool = False) -> LaunchError:
+    remedy = ", or omit --hold" if is_both else "; use --hold=fixed if the program need not bind threads"
     return LaunchError(f"--hold: {what}", hint=hint + remedy)
 
 
