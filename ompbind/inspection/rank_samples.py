@@ -32,6 +32,9 @@ Activity = frozenset[tuple[int, int, tuple[int, ...]]]
 BUSY_TICKS, BUSY_SHARE = 3, 0.25
 """A process is busy if it uses this CPU time between two samples, and this part of that of the busiest."""
 
+BUSY_SPAN_S = 0.5
+"""Threads that are runnable on average for this time are a pool; within milliseconds, they may only start."""
+
 
 class RankSamples:
     """What the samples of one rank have shown.
@@ -96,8 +99,9 @@ class RankSamples:
             return False
         before = self.change.before or (limits if limits.cpuset else None)
         self.change = CpusetChange(now=limits, before=before)
-        runnable = find_runnable((self.seen_s, self.processes), (seen_s, processes))
-        self.most_runnable = max(self.most_runnable, runnable)
+        if seen_s - self.seen_s >= BUSY_SPAN_S:
+            runnable = find_runnable((self.seen_s, self.processes), (seen_s, processes))
+            self.most_runnable = max(self.most_runnable, runnable)
         self.processes, self.seen_s, self.memory = processes, seen_s, read_memory_policy(first_pid)
         return True
 

@@ -169,7 +169,7 @@ def test_what_a_launcher_starts_is_not_known_and_a_python_behind_torchrun_is(tmp
     screen -S name -X screen ./app                | screen -S name -X | CPUs and variables
     screen -dmS name ./app                        | screen -dmS       | background
     at now                                        | at                | the CPUs of the rank
-    nice ssh host ./app                           | ssh               | CPUs and variables
+    nice su - -c ./app                            | su -              | removes variables
     sudo -u root cat -E                           | sudo -u root      | removes variables
     sudo --preserve-env=PATH cat                  | sudo --preserve-env=PATH | removes variables
     sudo taskset -c 0 cat                         | sudo              | removes variables
