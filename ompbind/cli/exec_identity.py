@@ -224,6 +224,7 @@ def _request_own_cpus(
         local_ranks=tuple(sharers),
         service_total=sum(shares[rank] for rank in sharers),
         service_each=0,
+        replicas=1,
     )
     if settings.request.strategy == DEFAULT_STRATEGY:  # a strategy of --compat is for the whole machine
         request = request.replace(strategy=DEFAULT_STRATEGY, nodes=None)

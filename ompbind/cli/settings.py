@@ -271,7 +271,7 @@ def make_run_spec(settings: Settings, run_id: str) -> RunSpec:
     if settings.compat:
         from ompbind.compat.reading import make_rank_variables  # noqa: PLC0415 - door: --compat
 
-        hidden, added = make_rank_variables(settings.compat)
+        hidden, added = make_rank_variables(settings.compat, settings.words)
     if any(os.environ.get(framework.plugin) for framework in FRAMEWORKS.values() if framework.plugin):
         # the options of binding as variables, by which a plug-in in a rank binds its workers
         found = settings.sources.effective.items()

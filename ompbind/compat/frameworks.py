@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from math import prod
 
 from ompbind.cpuset import CpuSet, named
 from ompbind.machine.model import Level, Machine
@@ -47,6 +48,7 @@ class Framework(Record):
     itself, as in the first of `selections` for the architecture; its value `unbound` means no binding.
     `reserve` is the variable for reserved CPUs, `nodes` for NUMA nodes, `slices` for equal parts of the
     machine instead, `memory` for GiB per rank. The option `connector` of its command reserves one more CPU.
+    The option `node_option` names NUMA nodes or positions in `nodes`, `first_option` the first node or list.
 
     In ranks, `bind` has the value `inside`, with fields such as {cpus}; `effect` is the note on it. If a
     runtime that reads KMP variables is preloaded, ranks get `kmp_variables`. `divided` is the note if ranks
@@ -66,6 +68,8 @@ class Framework(Record):
     slices: str = ""
     memory: str = ""
     connector: str = ""
+    node_option: str = ""
+    first_option: str = ""
     inside: str
     effect: str
     kmp_variables: tuple[tuple[str, str], ...] = ()
@@ -84,18 +88,20 @@ def find_selection(names: Framework, machine: Machine) -> Selection | None:
     return next(found, None)
 
 
+def read_options(command: Sequence[str]) -> dict[str, str]:
+    """Return the words of a command with their values: after "=", or the next word; the last of several."""
+    words = ((word.partition("="), following) for word, following in pairwise([*command, ""]))
+    return {name.replace("_", "-"): value or following for (name, _, value), following in words if name}
+
+
 def count_workers(names: Framework, command: Sequence[str]) -> int:
     """Return the number of workers that a server starts; wrong values of its options do not count."""
     options = names.worker_options
     if names.joint_replicas not in command:
         options += names.replica_options
-    workers = 1
-    for word, following in pairwise([*command, ""]):
-        name, _, value = word.partition("=")
-        value = value or following
-        if name.replace("_", "-") in options and (number := whole_number(value, RANK_LIMIT)) is not None:
-            workers *= number
-    return workers
+    values = read_options(command)
+    numbers = (whole_number(values[name], RANK_LIMIT) for name in options if name in values)
+    return prod(number for number in numbers if number is not None)
 
 
 def count_own_workers(names: Framework, source: FrameworkInput) -> int:
@@ -115,14 +121,11 @@ def _explain_differences(source: FrameworkInput, request: Request) -> Iterator[s
     if request.bind is Bind.EXACT and not source.env.get(_VLLM.reserve):
         yield "vLLM reserves CPUs; ranks do not, because --bind exact leaves no thread that could use them"
     if request.strategy == "compact" and _VLLM.slices in source.env:
-        if any(len(core.cpus) > 1 for core in machine.at(Level.CORE)):
-            yield "vLLM slices hardware threads, so that ranks can share cores; ranks get whole cores"
-        else:
-            nodes = [machine.at(Level.CORE, node.cpus) for node in machine.at(Level.NODE)]
-            numbers = [[core.cpus.first for core in of_node] for of_node in nodes]
-            if numbers != [*map(sorted, numbers)]:  # in the order of the machine they do not rise
-                yield "vLLM slices CPUs by number; ranks get cores that share packages and caches"
-    if request.strategy == "nodes" and not source.env.get(_VLLM.nodes, "").strip():
+        yield "vLLM slices CPUs by number, also within cores; ranks get whole cores that share caches"
+    if request.replicas > 1 and request.service_total:
+        yield f"each of {request.replicas} replicas has that many service CPUs"
+    has_nodes = source.env.get(_VLLM.nodes, "").strip() or _VLLM.node_option in read_options(source.command)
+    if request.strategy == "nodes" and not has_nodes:
         yield from _explain_nodes(machine, request)
 
 
@@ -153,14 +156,14 @@ _VLLM = Framework(
     bind="VLLM_CPU_OMP_THREADS_BIND",
     automatic="auto",
     unbound="nobind",
-    selections=(  # as vLLM 0.32.0
+    selections=(  # as vLLM 0.33.0
         Selection(  # "unknown": not every description of a machine says its architecture
             architectures=("x86", "amd64", "i386", "i686", "unknown"), service_each=1,
-            request_fields={"sibling": "last"},  # of one hardware thread per core: --smt auto
+            request_fields={"sibling": "last", "smt": 1},
         ),
         Selection(
             architectures=("s390",), strategies={"books": Level.BOOK, "packages": Level.PACKAGE},
-            request_fields={"sibling": "last"}, service_total=1,
+            request_fields={"sibling": "last", "smt": 1}, service_total=1,
         ),
         Selection(architectures=("arm", "aarch64"), request_fields={"smt": "all"}, service_each=1),
         Selection(  # vLLM takes the machine for one NUMA node, because lscpu shows no nodes and no cores
@@ -179,7 +182,9 @@ _VLLM = Framework(
     divided="more ranks than NUMA nodes: ranks divide these evenly (vLLM stops)",
     explain=_explain_differences,
     workers="vllm serve -tp",
-    worker_options=("-tp", "--tensor-parallel-size", "-pp", "--pipeline-parallel-size"),
+    node_option="--device-ids",
+    worker_options=("-tp", "--tensor-parallel-size", "-pp", "--pipeline-parallel-size",
+                    "-pcp", "--prefill-context-parallel-size"),
     replica_options=("-dp", "--data-parallel-size"),
     plugin="OMPBIND_VLLM",  # as in plugins/vllm.py, which imports nothing of ompbind
 )  # fmt: skip
@@ -192,6 +197,7 @@ _SGLANG = Framework(
     inside="{cpus}",
     effect="ranks get their CPUs in SGLANG_CPU_OMP_THREADS_BIND, so that SGLang binds threads to them",
     divided="SGLang stops if there are more ranks than NUMA nodes; ranks divide these evenly",
+    first_option="--base-gpu-id",
     workers="python -m sglang.launch_server --tp",
     worker_options=("--tp", "--tp-size", "--tensor-parallel-size", "--pp-size", "--pipeline-parallel-size"),
     replica_options=("--dp", "--dp-size", "--data-parallel-size"),

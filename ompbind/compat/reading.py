@@ -8,18 +8,18 @@ the variable that binds gets a value with which the framework keeps the CPUs of 
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ompbind.compat import frameworks
 from ompbind.compat.frameworks import FRAMEWORKS, Framework, FrameworkInput, Selection
 from ompbind.cpuset import EMPTY, CpuSet, count, named
 from ompbind.errors import MaskError
-from ompbind.machine.model import Level, Machine
+from ompbind.machine.model import Level
 from ompbind.masks.mask import Item, Mask, MaskWord, Selector, parse_mask
 from ompbind.openmp.binding import Bind
 from ompbind.openmp.runtimes import KMP_READERS
-from ompbind.planning.request import DEFAULT_STRATEGY, Compat, Request
+from ompbind.planning.request import DEFAULT_STRATEGY, RANK_LIMIT, Compat, Request
 from ompbind.programs.libraries import DetectionMethod
 from ompbind.text import whole_number
 
@@ -54,6 +54,9 @@ def fill_request(
 ) -> Request:
     """Return the request with the settings of a framework, except where an option is `given`."""
     names = FRAMEWORKS[framework]
+    if source.for_workers:
+        replicas = frameworks.count_workers(names.replace(worker_options=()), source.command)
+        request = request.replace(replicas=replicas)
     read: list[str] = []
     others: list[str] = []
     warnings: list[str] = []
@@ -82,9 +85,8 @@ def fill_request(
     lists = len(request.mask.parts) if request.mask else 0
     hint = ""  # what to do if the CPU lists are for the workers of one server
     if "mask" not in given and names.workers and lists > 1:
-        server = f"{names.workers} {lists}"
-        hint = f"for one server with {lists} workers ({server}), {_render_remedy(framework, lists)}"
-        hint += f"; for {lists} servers, use -n {lists}"
+        hint = f"for one server with {lists} workers ({names.workers} {lists}), "
+        hint += f"{_render_remedy(framework, lists)}; for {lists} servers, use -n {lists}"
     compat = Compat(
         framework=framework,
         read=tuple(read),
@@ -97,14 +99,18 @@ def fill_request(
     return request.replace(compat=compat)
 
 
-def make_rank_variables(framework: str) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+def make_rank_variables(
+    framework: str, command: Sequence[str] = ()
+) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     """Return the variables of a framework that are removed from ranks, and the (NAME, value) pairs to set.
 
     Values may have fields such as {cpus}.
     """
     names = FRAMEWORKS[framework]
-    removed = filter(None, (names.bind, names.reserve, names.nodes, names.slices))
-    return tuple(removed), ((names.bind, names.inside),)
+    nodes = "" if names.node_option in frameworks.read_options(command) else names.nodes  # positions in it
+    removed = filter(None, (names.bind, names.reserve, nodes, names.slices))
+    lists = [names.inside] * (_find_first(names, command) + 1)
+    return tuple(removed), ((names.bind, "|".join(lists)),)
 
 
 def _find_objection(setting: ForeignSetting, request: Request, given: Collection[str]) -> str:
@@ -129,6 +135,11 @@ def _explain_workers(framework: str, source: FrameworkInput, request: Request) -
     """
     names = FRAMEWORKS[framework]
     workers = frameworks.count_workers(names, source.command)
+    selecting = {names.node_option, names.first_option} & frameworks.read_options(source.command).keys()
+    if source.for_workers and not source.env.get(names.plugin):
+        yield from (
+            f"start the server without {name}: it would select from these again" for name in selecting
+        )
     if frameworks.count_own_workers(names, source) > 1 or workers == 1 or request.is_unbound:
         return
     if not source.for_workers:
@@ -152,29 +163,26 @@ def make_foreign_settings(names: Framework, source: FrameworkInput) -> tuple[For
     Raises MaskError, with the variable and the position, for a value that is not valid.
     """
     env, machine = source.env, source.machine
-    values = {
-        name: env.get(name, "").strip() for name in (names.bind, names.slices, names.reserve, names.nodes)
-    }
+    values = {name: env.get(name, "").strip() for name in (names.bind, names.slices, names.reserve)}
     is_automatic = values[names.bind] in ("", names.automatic)
     has_slices = values[names.slices] not in ("", "0")
     if is_automatic:
         bind = _make_automatic_setting(names, source, has_slices=has_slices)
     else:
-        bind = _make_bind_setting(names, env[names.bind])
+        bind = _make_bind_setting(names, source)
     settings = [bind]
     if bind.request_fields.get("strategy") == "nodes":  # for vLLM, nodes whose memory is not allowed are last
         last = EMPTY
         if names.nodes and machine.memory_allowed is not None:
             last = CpuSet(node.number for node in machine.nodes) - machine.memory_allowed
-        fields = _number_nodes(machine, names.bind, last)
+        fields = _number_nodes(names, source, last)
         settings.append(
             ForeignSetting(names.bind, "", "", fields, overridden_by=("strategy",), requires_no_mask=True)
         )
     if has_slices:
         meaning, replacing = "equal shares of the machine, whole cores each", ("strategy", "cores")
-        fields = {"strategy": "compact", **_number_nodes(machine, names.slices)}
-        value = values[names.slices]
-        slices = ForeignSetting(names.slices, value, meaning, fields, replacing, requires_no_mask=True)
+        fields = {"strategy": "compact", **_number_nodes(names, source)}
+        slices = ForeignSetting(names.slices, values[names.slices], meaning, fields, replacing, False, True)
         settings.append(slices)
     if values[names.reserve]:
         setting = _make_service_setting(names.reserve, env[names.reserve])
@@ -183,9 +191,7 @@ def make_foreign_settings(names: Framework, source: FrameworkInput) -> tuple[For
         settings.append(setting._replace(objection=reason) if has_lists else setting)
     elif names.reserve and is_automatic:
         settings.append(_make_default_service(names, source))
-    if values[names.nodes]:
-        setting = _make_nodes_setting(names.nodes, source)
-        settings.append(setting._replace(objection=f"{names.slices} is set") if has_slices else setting)
+    settings += _make_nodes_setting(names, source)
     if env.get(names.memory, "").strip():
         settings.append(_make_memory_setting(names.memory, env[names.memory]))
     return tuple(settings)
@@ -203,8 +209,9 @@ def _make_automatic_setting(names: Framework, source: FrameworkInput, *, has_sli
     return ForeignSetting(names.bind, value, meaning, fields, overridden_by=("mask",))
 
 
-def _make_bind_setting(names: Framework, text: str) -> ForeignSetting:
-    word, meaning, more = text.strip(), "the CPUs of ranks (-m)", tuple[str, ...]()
+def _make_bind_setting(names: Framework, source: FrameworkInput) -> ForeignSetting:
+    text, meaning, more = source.env[names.bind], "the CPUs of ranks (-m)", tuple[str, ...]()
+    word = text.strip()
     words = " or ".join(repr(word) for word in (names.automatic, names.unbound) if word)
     hint = f"{names.title} accepts {words}, or one list per rank with | between them"
     mask = _parse(names.bind, text, hint)
@@ -212,21 +219,30 @@ def _make_bind_setting(names: Framework, text: str) -> ForeignSetting:
         meaning, more = "no binding (-m none)", ("smt", "sibling", "bind")
     elif mask.word is not None:
         raise _make_error(names.bind, text, f"{names.title} does not accept {word!r}", hint)
+    mask = mask.replace(parts=mask.parts[_find_first(names, source.command, len(mask.parts)) :])
     replacing = ("mask", "strategy", "cores", *more)
     return ForeignSetting(names.bind, word, meaning, {"mask": mask}, replacing)
 
 
-def _number_nodes(machine: Machine, name: str, last: CpuSet = EMPTY) -> dict[str, object]:
+def _find_first(names: Framework, command: Sequence[str], existing: int = RANK_LIMIT) -> int:
+    """Return the position of the first NUMA node or CPU list that a server uses; raises MaskError."""
+    first = whole_number(frameworks.read_options(command).get(names.first_option, ""), RANK_LIMIT) or 0
+    if first >= max(existing, 1):
+        hint = f"use a number below {existing}: they count from 0"
+        raise _make_error(names.first_option, str(first), f"there is no NUMA node or list {first}", hint)
+    return first
+
+
+def _number_nodes(names: Framework, source: FrameworkInput, last: CpuSet = EMPTY) -> dict[str, object]:
     """Return the field of a request for all NUMA nodes by their OS numbers; none if there are no nodes."""
-    usable = (node.number for node in machine.nodes if not node.cpus.isdisjoint(machine.allowed))
-    numbers = sorted(usable, key=lambda number: (number in last, number))
-    return {"nodes": _select_nodes(",".join(map(str, numbers)), name)} if numbers else {}
+    usable = (node for node in source.machine.nodes if not node.cpus.isdisjoint(source.machine.allowed))
+    numbers = sorted((node.number for node in usable), key=lambda number: (number in last, number))
+    used = numbers[_find_first(names, source.command, len(numbers)) :]
+    return {"nodes": _select_nodes(",".join(map(str, used)), names.bind)} if used else {}
 
 
 def _make_service_setting(name: str, text: str) -> ForeignSetting:
-    number = _check_number(
-        name, text, "CPUs", "give the number of CPUs to reserve for all ranks together, as in '1'"
-    )
+    number = _check_number(name, text, "CPUs", "give the CPUs to reserve for all ranks together, as in '1'")
     fields, meaning = {"service_total": number}, "service CPUs of all ranks together"
     return ForeignSetting(name, text.strip(), meaning, fields, _SERVICE_OPTIONS, requires_binding=True)
 
@@ -248,9 +264,8 @@ def _make_default_service(names: Framework, source: FrameworkInput) -> ForeignSe
 
 def _make_memory_setting(name: str, text: str) -> ForeignSetting:
     number = _check_number(name, text, "GiB", "give the GiB of each rank, as in '40'")
-    own, fields = f"{number} GiB of memory for each rank", {"memory_bytes": number << 30}
-    meaning = own if number else "memory of a size that the server selects"
-    return ForeignSetting(name, text.strip(), meaning, fields)
+    meaning = f"{number} GiB of memory for each rank" if number else "memory of a size that the server picks"
+    return ForeignSetting(name, text.strip(), meaning, {"memory_bytes": number << 30})
 
 
 def _check_number(name: str, text: str, unit: str, hint: str) -> int:
@@ -259,54 +274,61 @@ def _check_number(name: str, text: str, unit: str, hint: str) -> int:
     return number
 
 
-def _make_nodes_setting(name: str, source: FrameworkInput) -> ForeignSetting:
-    """Return the NUMA nodes of ranks, by their OS numbers, in the order of ranks.
+def _make_nodes_setting(names: Framework, source: FrameworkInput) -> list[ForeignSetting]:
+    """Return the NUMA nodes of ranks, by their OS numbers, in the order of ranks; none if all are used.
 
     Nodes that do not exist, or whose memory is not allowed, are dropped if others remain.
     """
-    text, machine = source.env[name], source.machine
+    name, text, machine = names.nodes, source.env.get(names.nodes, ""), source.machine
+    option = frameworks.read_options(source.command).get(names.node_option, "")
+    if not (shown := option or text.strip()):
+        return []
+    if option:
+        name, text = names.node_option, _select_positions(names, option, text) if text.strip() else option
     nodes = _select_nodes(text, name)
     existing = usable = CpuSet(node.number for node in machine.nodes)
     if machine.memory_allowed is not None:
         usable &= machine.memory_allowed
     numbers = CpuSet(number for item in nodes.parts[0] for number in item.chain[0].numbers)
     if not numbers.isdisjoint(usable):
-        kept = [
-            item.replace(chain=(item.chain[0].replace(numbers=own),))
-            for item in nodes.parts[0]
-            if (own := tuple(number for number in item.chain[0].numbers if number in usable))
-        ]
+        kept = (item for item in nodes.parts[0] if item.chain[0].numbers[0] in usable)
         nodes = nodes.replace(parts=(tuple(kept),))
     absent, forbidden, warning = numbers - existing, numbers & existing - usable, ""
     if numbers == forbidden:
         warning = f"{name} has only NUMA nodes whose memory is not allowed: ranks use memory of other nodes"
     elif absent or forbidden:
         texts = [f"there is no {named('NUMA node', absent)}"] if absent else []
-        if forbidden:
-            texts.append(f"{named('NUMA node', forbidden)} not used, because its memory is not allowed")
+        why = "not used, because its memory is not allowed"
+        texts += [f"{named('NUMA node', forbidden)} {why}"] if forbidden else []
         warning = f"{name}: {'; '.join(texts)}"
     meaning = "the NUMA nodes to use, in this order"
-    setting = ForeignSetting(name, text.strip(), meaning, {"nodes": nodes}, (), True, True)
-    return setting._replace(warning=warning)
+    objection = f"{names.slices} is set" if names.slices in source.env else ""  # to any value, also 0
+    return [ForeignSetting(name, shown, meaning, {"nodes": nodes}, (), True, True, objection, warning)]
+
+
+def _select_positions(names: Framework, option: str, text: str) -> str:
+    """Return the nodes of a list at the positions that an option names; raises MaskError."""
+    nodes = text.split(",")
+    positions = [whole_number(word.strip(), len(nodes)) for word in option.split(",")]
+    if None in positions:
+        message, hint = f"no such position in {names.nodes}={text}", f"use numbers below {len(nodes)}"
+        raise _make_error(names.node_option, option, message, hint)
+    return ",".join(nodes[position or 0] for position in positions)
 
 
 def _select_nodes(text: str, name: str) -> Mask:
-    """Return the mask of the NUMA nodes with the OS numbers in a text, in their order."""
+    """Return the mask of the NUMA nodes with the OS numbers in a text, in their order, each once."""
     hint = "give the numbers of NUMA nodes in the order of ranks, with commas or as a range"
     invalid = re.search(r"[^0-9, \t-]", text)
     if invalid:
         message = f"{invalid[0]!r} is not allowed in a list of NUMA nodes"
         raise MaskError(f"{name}: {message}", text=text, span=invalid.span(), hint=hint)
     (items,) = _parse(name, text, hint).parts
-    selected, used = [], set[int]()
-    for item in items:
-        if repeated := used.intersection(item.cpus):
-            message = f"{name}: NUMA node {min(repeated)} is named twice"
-            raise MaskError(message, text=text, span=item.span, hint="name each node once")
-        used.update(item.cpus)
-        selector = Selector(level=Level.NODE, numbers=item.cpus, by_os_number=True, span=item.span)
-        selected.append(Item(span=item.span, chain=(selector,)))
-    return Mask(text=text, parts=(tuple(selected),))
+    selected: dict[int, Item] = {}
+    for number, span in ((number, item.span) for item in items for number in item.cpus):
+        selector = Selector(level=Level.NODE, numbers=(number,), by_os_number=True, span=span)
+        selected.setdefault(number, Item(span=span, chain=(selector,)))
+    return Mask(text=text, parts=(tuple(selected.values()),))
 
 
 def _parse(name: str, text: str, hint: str) -> Mask:

@@ -191,7 +191,7 @@ def _reserve_cores(draft: Draft, rows: list[int]) -> tuple[list[int], CpuSet]:
 
 # Service CPUs that are counted in CPUs, not in cores: which CPUs of each rank they are.
 #
-# `service_total` CPUs of all ranks are divided evenly; the last ranks have one more if they do not divide.
+# `service_total` CPUs of all ranks, or of each replica, are divided evenly; the last ranks have one more.
 # Each rank gives its CPUs with the highest numbers. Example: 3 service CPUs, 2 ranks:
 #
 #     rank   its CPUs   compute   service
@@ -201,8 +201,9 @@ def _reserve_cores(draft: Draft, rows: list[int]) -> tuple[list[int], CpuSet]:
 
 def divide_service(request: Request, ranks: int) -> list[int]:
     """Return how many service CPUs each rank should have, besides its service cores."""
-    share, remainder = divmod(request.service_total, ranks)
-    return [request.service_each + share + (rank >= ranks - remainder) for rank in range(ranks)]
+    size = ranks // request.replicas or ranks
+    share, remainder = divmod(request.service_total, size)
+    return [request.service_each + share + (rank % size >= size - remainder) for rank in range(ranks)]
 
 
 def use_whole_service_cores(request: Request) -> Request:

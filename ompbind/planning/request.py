@@ -164,11 +164,11 @@ class Request(Record):
 
     `cores` are the cores of each rank that compute, None for a share by the strategy. `reserve` and
     `service_cores` are cores per rank, `reserve_total` cores of the machine. `service_total` are service CPUs
-    of all ranks together, `service_each` of each rank; with `service_optional`, a rank without enough CPUs
-    has fewer. The `processes_per_rank` that the command starts divide the threads of the rank. `nodes` is a
-    mask of NUMA nodes: if `mask` names no CPUs, ranks get the CPUs of these nodes, in this order. Without
-    `bind_given`, isolated CPUs of ranks change Bind.RANK into Bind.THREAD. With `hold`, a run does not let
-    threads leave the CPUs of their rank.
+    of all ranks together, or of each of the `replicas` with as many ranks each, `service_each` of each rank;
+    with `service_optional`, a rank without enough CPUs has fewer. The `processes_per_rank` that the command
+    starts divide the threads of the rank. `nodes` is a mask of NUMA nodes: if `mask` names no CPUs, ranks get
+    the CPUs of these nodes, in this order. Without `bind_given`, isolated CPUs of ranks change Bind.RANK into
+    Bind.THREAD. With `hold`, a run does not let threads leave the CPUs of their rank.
 
     `workload` is what is known about the command, `omp_runtime` the runtime that the user specified,
     `user_variables` are OpenMP variables (name, value) that ranks get instead of the plan's, `memory_bytes`
@@ -200,6 +200,7 @@ class Request(Record):
     service_cores: int = 0
     service_total: int = 0
     service_each: int = 0
+    replicas: int = 1
     service_optional: bool = False
     bind: Bind = Bind.RANK
     bind_given: bool = False
@@ -359,6 +360,7 @@ def _names_nodes(mask: Mask) -> bool:
 
 _LEAST = dict.fromkeys(("ranks", "smt", "threads", "cores", "processes_per_rank", "devices_per_rank"), 1)
 _LEAST |= dict.fromkeys(("reserve", "reserve_total", "service_cores", "service_total", "service_each"), 0)
+_LEAST["replicas"] = 1
 """The fields that can be numbers, and their least values."""
 
 _HINTS = {

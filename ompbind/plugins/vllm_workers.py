@@ -16,7 +16,8 @@ import logging
 import multiprocessing
 import os
 import sys
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
@@ -31,9 +32,11 @@ from ompbind.commands.environment import RunSpec
 from ompbind.commands.rank_command import make_spec_before_plan
 from ompbind.commands.rank_variables import OMPBIND_CPUS, OMPBIND_SERVICE_CPUS, Variables, find_rank
 from ompbind.compat.frameworks import FRAMEWORKS, count_workers
-from ompbind.cpuset import CpuSet, count, named
+from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.errors import OmpbindError, OptionError
+from ompbind.openmp.binding import Bind
 from ompbind.planning.plan import Plan
+from ompbind.procfs.reader import list_threads, read_affinity, read_memory_policy
 from ompbind.record import Record
 from ompbind.registry.claims import Claim
 from ompbind.registry.registry import make_own_run
@@ -128,6 +131,7 @@ def _make_plan(server: Server, settings: Settings, service: int | None) -> tuple
     own = make_own_run(spec.run_id)
     if server.workers < server.all_workers:
         own = own.replace(placement_index=server.first, rank=server.first)
+    request = request.replace(replicas=server.all_workers // server.workers)
     found = register_run(machine, request, own, settings)
     return found.plan, spec, found.claim
 
@@ -211,13 +215,35 @@ class WorkerManager:
         with _log_errors():
             self._plan, self._variables, self._claim = place_server(self._server, command)
         _log.info("ompbind: %s", render_server(self._server, self._plan))
+        config.parallel_config.assigned_physical_gpu_ids = None  # for workers on CPUs: NUMA nodes for memory
+        self._pids: dict[int, int] = {}
+        weakref.finalize(self, check_workers, self._plan, self._pids)  # vLLM drops it when workers are ready
 
     @contextmanager
     def configure_omp_envs(self, rank: int, local_rank: int) -> Iterator[None]:
         """Give the worker that the block starts the CPUs and variables of its rank."""
         number = self._server.first + local_rank
+        others = multiprocessing.active_children()
         with _log_errors(), placed(self._plan, number, variables=(), extra=self._variables[number]):
             yield
+        started = (child.pid for child in multiprocessing.active_children() if child not in others)
+        self._pids.update((number, pid) for pid in started if pid)
+
+
+def check_workers(plan: Plan, pids: Mapping[int, int]) -> None:
+    """Log whether each worker runs on the CPUs and NUMA nodes of the plan; `pids` are by rank."""
+    for rank, pid in pids.items():
+        placement = plan.placements[rank]
+        cpus = union(map(read_affinity, list_threads(pid)))
+        nodes = CpuSet.from_list((read_memory_policy(pid) or "").partition(":")[2])
+        least = placement.compute if plan.request.effective_bind is Bind.RANK else EMPTY
+        found = f"worker {rank} has {named('CPU', cpus)}"
+        found += f" and memory of {named('NUMA node', nodes)}" if nodes else ""
+        if cpus and not (least <= cpus <= placement.cpuset and {*nodes} <= {*placement.memory_nodes}):
+            planned = f"{named('CPU', placement.cpuset)} of {named('NUMA node', placement.memory_nodes)}"
+            _log.warning("ompbind: %s, but the plan has %s: please report it", found, planned)
+        elif cpus:  # else it has exited
+            _log.info("ompbind: %s, as planned", found)
 
 
 @contextmanager

@@ -185,9 +185,9 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "%
 
 
 def render_vllm(plan: Plan) -> str:
-    """Render the variable with the CPUs of all workers of vLLM, as a shell command.
+    """Render the variables with the CPUs and NUMA nodes of all workers of vLLM, as shell commands.
 
-    Its value is "nobind" with --mask none and on machines that cannot bind. Raises RequestError for --bind
+    The first is "nobind" with --mask none and on machines that cannot bind. Raises RequestError for --bind
     none, because vLLM always binds OpenMP threads to CPUs that it is given, and for --memory.
     """
     variable = "VLLM_CPU_OMP_THREADS_BIND"
@@ -195,7 +195,9 @@ def render_vllm(plan: Plan) -> str:
         _check_memory(plan, "vLLM", starts_workers=True)
         return f"export {variable}=nobind"
     hint = "leave --bind out, or use --mask none: vLLM then neither binds nor confines"
-    return _render_workers(plan, "vLLM", variable, hint)
+    lists = _render_workers(plan, "vLLM", variable, hint)
+    nodes = ",".join(str(min(placement.memory_nodes, default=0)) for placement in plan.placements)
+    return lists if "," not in nodes else f"{lists}\nexport CPU_VISIBLE_MEMORY_NODES={nodes}"
 
 
 def render_sglang(plan: Plan) -> str:

@@ -33,6 +33,7 @@ def imitate(machine, root):
     nodes = machine.memory_allowed or [node.number for node in machine.nodes if node.memory_bytes != 0] or [0]
     os.sched_getaffinity = lambda pid: set(machine.allowed)
     os.cpu_count = lambda: len(machine.online)
+    cpu_resource_utils._synthesize_cpu_list.cache_clear()
     platform.machine = lambda: machine.arch
     cpu_resource_utils.get_memory_affinity = lambda pid=0: sorted(nodes)
     subprocess.check_output = lambda command, **options: run_command(f"{command} -s {root}", **options)
@@ -43,9 +44,14 @@ def select(workers, reserved, connector):
     os.environ.pop("VLLM_CPU_NUM_OF_RESERVED_CPU", None)
     if reserved is not None:
         os.environ["VLLM_CPU_NUM_OF_RESERVED_CPU"] = str(reserved)
-    parallel = SimpleNamespace(local_world_size=workers, data_parallel_rank_local=None, _api_process_count=1)
+    parallel = SimpleNamespace(
+        local_world_size=workers,
+        data_parallel_rank_local=None,
+        assigned_physical_gpu_ids=None,
+        _api_process_count=1,
+    )
     config = SimpleNamespace(parallel_config=parallel, kv_transfer_config=object() if connector else None)
-    with suppress(AssertionError, RuntimeError, IndexError):
+    with suppress(AssertionError, RuntimeError, IndexError, subprocess.CalledProcessError):
         manager = OMPProcessManager(config)
         wanted = manager.reserve_cpu_num
         if all(manager.cpu_lists) and len(manager.reserved_cpu_list) == wanted:

@@ -18,7 +18,7 @@ from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from tests.recordings import NO_RECORDINGS, RECORDINGS
 
-ANSWERS = Path(__file__).with_name("vllm-0.32.0.json")
+ANSWERS = Path(__file__).with_name("vllm-0.33.0.json")
 """vLLM's CPUs by machine: workers, VLLM_CPU_NUM_OF_RESERVED_CPU, KV connector, CPUs of each, reserved."""
 
 

@@ -10,12 +10,11 @@ from ompbind.compat.frameworks import FRAMEWORKS, FrameworkInput
 from ompbind.compat.reading import fill_request, make_foreign_settings
 from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, PlanError
-from ompbind.machine.model import Level
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from tests.cli.command_lines import call
-from tests.machines import Shape, make_machine, with_domains
+from tests.machines import Shape, make_machine
 from tests.planning.test_planner import texts_of
 from tests.planning.test_runtime_choice import workload
 
@@ -23,6 +22,7 @@ DUAL = make_machine(Shape(packages=2, cores=4, smt=2), arch="x86_64")  # nodes 0
 SNC = make_machine(Shape(packages=2, nodes=2, cores=4), arch="x86_64")  # four nodes of four CPUs
 ARM = make_machine(Shape(packages=2, cores=2, smt=2), arch="aarch64")  # nodes 0-1,4-5 and 2-3,6-7
 POWER = make_machine(Shape(packages=2, cores=2, smt=8, numbering="adjacent"), arch="ppc64le")
+SMT8 = POWER.replace(arch="x86_64")
 BIND, RESERVE, NODES = "VLLM_CPU_OMP_THREADS_BIND", "VLLM_CPU_NUM_OF_RESERVED_CPU", "CPU_VISIBLE_MEMORY_NODES"
 SLICES, MEMORY, SGLANG = "VLLM_CPU_SIM_MULTI_NUMA", "VLLM_CPU_KVCACHE_SPACE", "SGLANG_CPU_OMP_THREADS_BIND"
 
@@ -46,6 +46,7 @@ def show(made):
     (DUAL, {RESERVE: "5"}, 2, "8-9+10-11 12+13-15"),
     (DUAL, {RESERVE: "2", BIND: "4-7|0-3"}, 2, "4-6+7 0-2+3"),
     (DUAL, {NODES: "1,0", RESERVE: "0"}, 4, "12-13 14-15 8-9 10-11"), (DUAL, {NODES: "7,1,9"}, 1, "12-14+15"),
+    (DUAL, {NODES: "1,1-1", RESERVE: "0"}, 2, "12-13 14-15"), (SMT8, {}, 2, "7+15 23+31"),
     (SNC, {NODES: " 3 , 0 - 1 "}, 3, "12-14+15 0-2+3 4-6+7"), (DUAL, {SLICES: "1"}, 1, "8-14+15"),
     ("workers", {BIND: "4-7|0-3", RESERVE: "2"}, 2, "4-7 0-3"),  # else two calls of eval would reserve twice
     ("workers", {RESERVE: "2"}, 2, "8-10+11 12-14+15"), ("sglang", {}, 2, "0-3 4-7"),
@@ -62,7 +63,7 @@ def test_ranks_get_what_the_variables_say(machine, env, ranks, expected):
     (BIND, "none", "none", "vLLM does not accept 'none'"),
     (BIND, "auto|0", "auto", "cannot be combined with other items"),
     (RESERVE, " 1.5", "1.5", "'1.5' is not a number of CPUs"),
-    (NODES, "1|0", "|", "is not allowed in a list"), (NODES, "0-1,1", "1", "NUMA node 1 is named twice"),
+    (NODES, "1|0", "|", "is not allowed in a list"),
     (MEMORY, " 4GiB", "4GiB", "'4GiB' is not a number of GiB"),
     (SGLANG, "nobind", "nobind", "SGLang does not accept 'nobind'"),
 ])  # fmt: skip
@@ -71,6 +72,37 @@ def test_errors_name_the_variable_and_mark_the_position(name, text, marked, mess
     with pytest.raises(MaskError, match=f"^{name}: .*{message}") as caught:
         make_foreign_settings(framework, FrameworkInput(machine=DUAL, env={name: text}))
     assert (caught.value.text, text[slice(*caught.value.span)]) == (text, marked)
+
+
+@pytest.mark.parametrize(("machine", "words", "env", "expected"), [
+    (DUAL, "vllm --device-ids 1", {}, "12-14+15"), (DUAL, "vllm --device_ids=1,0", {}, "12-14+15 8-10+11"),
+    (DUAL, "vllm --device-ids 1", {NODES: "1,0"}, "8-10+11"),  # a position
+    (DUAL, "vllm -dp 2", {RESERVE: "2"}, "8-9+10-11 12-13+14-15"),
+    (DUAL, "vllm -tp 2", {RESERVE: "2"}, "8-10+11 12-14+15"),
+    (POWER, "vllm -tp 2 -dp 2", {}, "0-3 8-10+11 16-19 24-26+27"),
+    (DUAL, "sglang --base-gpu-id 1", {}, "4-7"),
+    (DUAL, "sglang --base-gpu-id 1 --tp 2", {SGLANG: "0-1|2-3|4-5"}, "2-3 4-5"),
+])  # fmt: skip
+def test_workers_have_the_cpus_of_their_server_by_its_command(machine, words, env, expected):
+    """The lists for a server that starts its workers itself."""
+    name, *command = words.split()
+    how = {"framework": name, "command": command, "for_workers": True}
+    made = make_plan(machine, wanted(env, len(expected.split()), machine=machine, **how))
+    assert show(made) == expected
+    selecting = [note.text for note in made.notes if note.warning and "start the server without" in note.text]
+    assert len(selecting) == ("id" in words)
+
+
+@pytest.mark.parametrize(("words", "env", "message"), [
+    ("vllm --device-ids 2", {NODES: "0,1"}, "--device-ids: no such position in CPU_VISIBLE_MEMORY_NODES=0,1"),
+    ("vllm --device-ids GPU-5", {}, "--device-ids: 'G' is not allowed"),
+    ("sglang --base-gpu-id 2", {}, "--base-gpu-id: there is no NUMA node or list 2"),
+    ("sglang --base-gpu-id 1", {SGLANG: "0-3"}, "--base-gpu-id: there is no NUMA node or list 1"),
+])  # fmt: skip
+def test_errors_name_the_option_of_the_server(words, env, message):
+    name, *command = words.split()
+    with pytest.raises(MaskError, match=message):
+        wanted(env, framework=name, command=command)
 
 
 BOUND = DUAL.replace(allowed=DUAL.nodes[1].cpus)
@@ -94,6 +126,7 @@ def test_the_hint_has_the_value_that_does_not_fit_the_machine(machine, env, rank
     ({BIND: "0|4"}, ["mask"], "--mask is given"), ({BIND: "0|4"}, ["bind", "smt"], None),
     ({RESERVE: "1"}, ["service_cores"], "--service-cores is given"),
     ({NODES: "1", SLICES: "1"}, [], "VLLM_CPU_SIM_MULTI_NUMA is set"),
+    ({NODES: "1", SLICES: "0"}, [], "VLLM_CPU_SIM_MULTI_NUMA is set"),  # vLLM tests whether it is there
     ({RESERVE: "1", BIND: "nobind"}, [], "ranks are not bound"),
     ({NODES: "1", BIND: "0|4"}, [], "the mask selects the CPUs"), ({NODES: "1"}, ["strategy"], None),
 ])  # fmt: skip
@@ -107,7 +140,6 @@ def test_options_override_variables(env, given, reason):
     assert found == ([f"{name}={value} is not used: {reason}"] if reason else [])
 
 
-INTERLEAVED = with_domains(make_machine(Shape(cores=4), arch="x86_64"), {Level.PACKAGE: ["0,2", "1,3"]})
 SMT4 = make_machine(Shape(cores=2, smt=4, numbering="adjacent"), arch="ppc64le")
 RISCV, LOONGARCH = ARM.replace(arch="riscv64"), DUAL.replace(arch="loongarch64")
 MEMORY_OF_1 = DUAL.replace(memory_allowed=CpuSet([1]))
@@ -121,8 +153,7 @@ UNEVEN = "more ranks than NUMA nodes"
     (BOUND, {}, 1, "NUMA node 0 skipped: no CPU is allowed; vLLM would give a rank no CPU"),
     (BOUND.replace(memory_allowed=CpuSet([1])), {}, 1, None),
     (DUAL, {RESERVE: "1", BIND: "0-1|2-3"}, 2, f"vLLM itself ignores {RESERVE} if CPU lists are given"),
-    (DUAL, {SLICES: "1"}, 2, "vLLM slices hardware threads"),
-    (INTERLEAVED, {SLICES: "1"}, 2, "vLLM slices CPUs by number"),
+    (DUAL, {SLICES: "1"}, 2, "vLLM slices CPUs by number"),
     (DUAL, {NODES: "1,5"}, 1, f"{NODES}: there is no NUMA node 5"),
     (MEMORY_OF_1, {NODES: "0-2"}, 1, f"{NODES}: there is no NUMA node 2; NUMA node 0 not used"),
     (MEMORY_OF_1, {NODES: "0"}, 1, f"{NODES} has only NUMA nodes whose memory is not allowed"),
@@ -172,6 +203,7 @@ def test_a_warning_names_ranks_that_need_more_memory_than_their_nodes_have(gib, 
 
 @pytest.mark.parametrize(("framework", "command", "workers"), [
     ("vllm", "vllm serve MODEL -tp 2", 2),
+    ("vllm", "vllm serve MODEL -pcp 2 --tensor-parallel-size 2", 4),
     ("vllm", "vllm serve --tensor_parallel_size=2 MODEL -dp 2 --pipeline-parallel-size 3", 12),
     ("sglang", "sglang serve --tp-size=2 --pp-size 2 --dp 8", 32),
     ("sglang", "sglang serve --tp 4 --dp 4 --enable-dp-attention", 4),

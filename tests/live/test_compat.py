@@ -49,7 +49,7 @@ def test_lists_for_workers_of_one_server_are_written_as_they_are_read(family):
     done = call("run", "--compat", family, "--", "true", **{variable: lists})
     assert (done.returncode, done.stdout) == (125, "")
     words = shlex.split(re.search(r"\$\((.*?)\)", one_line(done.stderr))[1])
-    assert call(*words[1:], **{variable: lists}).stdout == f"export {variable}='{lists}'\n"
+    assert call(*words[1:], **{variable: lists}).stdout.startswith(f"export {variable}='{lists}'\n")
 
 
 def test_the_variable_of_sglang_has_no_service_cpus(ompbind):

@@ -86,8 +86,9 @@ def read_lines(texts, command, cpus, nodes):
 
 def read_server(texts, variable):
     """As vLLM and SGLang read their variables: a list for each rank, of numbers and ranges with commas."""
-    command, assignment = shlex.split(texts[0])
+    command, assignment, *nodes = shlex.split(texts[0])
     assert (command, assignment.partition("=")[0]) == ("export", variable)
+    assert not nodes or nodes[1].count(",") == assignment.count("|")
     return [(listed(part), None) for part in assignment.partition("=")[2].split("|")]
 
 
@@ -142,7 +143,7 @@ def test_ranks_have_the_same_cpus_when_read_back(plan):
     ("taskset", {"ranks": 2, "service_cores": 1, "reserve": 1}, "taskset -c 0-2,10\ntaskset -c 4-6,14"),
     ("vllm", {"mask": "none", "ranks": 2}, "export VLLM_CPU_OMP_THREADS_BIND=nobind"),
     ("vllm", {"mask": "9,4-7|0-3", "threads": 2, "ranks": "auto"},
-     "export VLLM_CPU_OMP_THREADS_BIND='4,9|0-1'"),
+     "export VLLM_CPU_OMP_THREADS_BIND='4,9|0-1'\nexport CPU_VISIBLE_MEMORY_NODES=0,0"),
     ("sglang", {"ranks": 2, "service_cores": 1}, "export SGLANG_CPU_OMP_THREADS_BIND='0-2|4-6'"),
     ("slurm", {"ranks": 17, "mask": "0", "sharing": Sharing.SHARE},
      f"--nodes=1 --ntasks=17 --overcommit --cpu-bind=mask_cpu:{','.join(['0x1'] * 17)}"),
@@ -213,7 +214,7 @@ def test_ranks_that_are_not_bound(name):
     with pytest.raises(RequestError, match="--bind none excludes that"):
         render(name, unbound)
     limited = made(machine=make_machine(DUAL).replace(quota=5), ranks=2)  # a server starts a thread per CPU
-    assert render(name, limited) == [f"export {SERVERS[name]}='0-1|4-5'"]
+    assert render(name, limited)[0].splitlines()[0] == f"export {SERVERS[name]}='0-1|4-5'"
 
 
 def test_words_of_docker_survive_a_shell():
