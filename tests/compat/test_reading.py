@@ -84,7 +84,6 @@ def test_errors_name_the_variable_and_mark_the_position(name, text, marked, mess
     (DUAL, "sglang --base-gpu-id 1 --tp 2", {SGLANG: "0-1|2-3|4-5"}, "2-3 4-5"),
 ])  # fmt: skip
 def test_workers_have_the_cpus_of_their_server_by_its_command(machine, words, env, expected):
-    """The lists for a server that starts its workers itself."""
     name, *command = words.split()
     how = {"framework": name, "command": command, "for_workers": True}
     made = make_plan(machine, wanted(env, len(expected.split()), machine=machine, **how))
@@ -97,7 +96,6 @@ def test_workers_have_the_cpus_of_their_server_by_its_command(machine, words, en
     ("vllm --device-ids 2", {NODES: "0,1"}, "--device-ids: no such position in CPU_VISIBLE_MEMORY_NODES=0,1"),
     ("vllm --device-ids GPU-5", {}, "--device-ids: 'G' is not allowed"),
     ("sglang --base-gpu-id 2", {}, "--base-gpu-id: there is no NUMA node or list 2"),
-    ("sglang --base-gpu-id 1", {SGLANG: "0-3"}, "--base-gpu-id: there is no NUMA node or list 1"),
 ])  # fmt: skip
 def test_errors_name_the_option_of_the_server(words, env, message):
     name, *command = words.split()

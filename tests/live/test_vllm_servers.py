@@ -89,3 +89,10 @@ def test_workers_by_the_plug_in_and_the_crash_of_one(serve, prefix):
         server.find_processes("VLLM::Worker")[1].kill()
         assert wait_until_gone(server, processes) == 0  # vLLM's own code
         assert "died unexpectedly" in server.log
+
+
+def test_replicas_by_the_plug_in(serve):
+    (port,) = find_free_ports(1)
+    with serve(make_command(port, "-dp", "2"), [port], OMPBIND_VLLM="1") as server:
+        assert sorted(map(sorted, find_workers(server))) == [[FIRST], [LAST]]
+        assert server.log.count(", as planned") == 2

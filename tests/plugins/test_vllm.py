@@ -9,7 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from ompbind.plugins.vllm_workers import read_server
+from ompbind import Request, make_plan, parse_mask, read_machine
+from ompbind.cpuset import CpuSet
+from ompbind.plugins.vllm_workers import check_workers, read_server
+from ompbind.procfs.reader import read_memory_policy
 
 SERVER = (sys.executable, str(Path(__file__).with_name("toy_server.py")))
 OMPBIND = str(Path(sys.executable).with_name("ompbind"))
@@ -61,9 +64,30 @@ def test_each_worker_has_the_cpus_and_variables_of_its_rank(words, prefix, env, 
         assert worker["OMP_PLACES"] == (None if "--bind" in prefix else f"{{{worker['cpus']}}}")
         assert worker["RANK"] == ("0" if prefix else None)  # vLLM numbers its workers itself
         assert worker["OMPBIND_RANK"] == str(number)
+        assert worker["nodes"] is None  # vLLM's node of the replica
         assert (worker["MARK"], worker["GOMP_CPU_AFFINITY"]) == ("1", None)
-    assert log.count("INFO ompbind: worker ") == 1
+    assert (log.count("INFO ompbind: worker "), log.count(", as planned")) == (1 + len(workers), len(workers))
     assert "is not a variable" not in log
+
+
+@pytest.mark.two_cpus
+def test_a_worker_with_other_cpus_or_memory_than_planned_is_a_warning(caplog):
+    _, _, _, log = start("2", TOY="binds")
+    assert (
+        f"WARNING ompbind: worker 0 has CPUs {CpuSet((FIRST, LAST))}, but the plan has CPU {FIRST} of" in log
+    )
+    words = (OMPBIND, "exec", "-m", str(FIRST), "--memory", "bind", "--", "sh", "-c", "echo up; exec cat")
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+        worker.stdout.readline()
+        if ":" not in (policy := read_memory_policy(worker.pid) or ""):
+            pytest.skip("this system has no memory policies")
+        plan = make_plan(read_machine(), Request(mask=parse_mask(str(FIRST))))
+        elsewhere = plan.replace(placements=(plan.placements[0].replace(memory_nodes=(777,)),))
+        check_workers(elsewhere, {0: worker.pid})
+        worker.stdin.close()
+    node = policy.partition(":")[2]
+    text = f"has CPU {FIRST} and memory of NUMA node {node}, but the plan has CPU {FIRST} of NUMA node 777"
+    assert text in caplog.text
 
 
 @pytest.mark.two_cpus

@@ -7,18 +7,13 @@ import json
 import logging
 import multiprocessing
 import os
-import subprocess
 import sys
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from types import ModuleType, SimpleNamespace
 
-WORKER = """
-import json, os
-names = "OMP_NUM_THREADS OMP_PLACES GOMP_CPU_AFFINITY RANK MARK"
-names += " OMPBIND_CPUS OMPBIND_SERVICE_CPUS OMPBIND_RANK"
-cpus = ",".join(map(str, sorted(os.sched_getaffinity(0))))
-print(json.dumps({"cpus": cpus, **{name: os.environ.get(name) for name in names.split()}}))
+NAMES = """
+OMP_NUM_THREADS OMP_PLACES GOMP_CPU_AFFINITY RANK MARK OMPBIND_CPUS OMPBIND_SERVICE_CPUS OMPBIND_RANK
 """
 
 
@@ -35,6 +30,7 @@ class ParallelConfig:
     local_world_size = int(sys.argv[1])
     data_parallel_size = data_parallel_size_local = 1
     data_parallel_rank_local = int(sys.argv[2]) if len(sys.argv) > 2 else None
+    assigned_physical_gpu_ids = data_parallel_rank_local and [data_parallel_rank_local]
     _api_process_count = 2
 
 
@@ -57,16 +53,34 @@ def load_plugins():
         plugin.load()()
 
 
+def run_worker(pipe, nodes):
+    cpus = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+    if os.environ.get("TOY") == "binds":
+        os.sched_setaffinity(0, range(os.cpu_count()))
+    pipe.send({"cpus": cpus, "nodes": nodes, **{name: os.environ.get(name) for name in NAMES.split()}})
+    pipe.recv()
+
+
+def start_worker():
+    ours, pipe = multiprocessing.Pipe()
+    nodes = ParallelConfig.assigned_physical_gpu_ids
+    multiprocessing.get_context("spawn").Process(target=run_worker, args=(pipe, nodes), daemon=True).start()
+    return ours
+
+
 def run_engine():
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     home = add_vllm()
     load_plugins()
     config = SimpleNamespace(parallel_config=ParallelConfig, kv_transfer_config=None)
     manager = home.OMPProcessManager(config) if os.environ.get("TOY") != "older" else OMPProcessManager(None)
+    pipes = []
     for rank in range(ParallelConfig.local_world_size):
         with manager.configure_omp_envs(rank=rank, local_rank=rank):
-            found = subprocess.check_output([sys.executable, "-c", WORKER], text=True)
-        print(json.dumps({**json.loads(found), "parent": len(os.sched_getaffinity(0))}), flush=True)
+            pipes.append(start_worker())
+    for pipe in pipes:
+        print(json.dumps({**pipe.recv(), "parent": len(os.sched_getaffinity(0))}), flush=True)
+    del manager  # as vLLM does when the workers are ready
     print(json.dumps(sorted(name for name in sys.modules if name.startswith("ompbind"))), flush=True)
 
 
