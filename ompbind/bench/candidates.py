@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from ompbind.cpuset import count
 from ompbind.errors import OmpbindError, PositionError, RequestError
-from ompbind.machine.model import CORE_KIND_NAMES, Level, Machine
+from ompbind.machine.model import CoreChoice, Level, Machine
 from ompbind.openmp.binding import Bind
 from ompbind.planning.notes import find_throttling
 from ompbind.planning.plan import Plan
@@ -154,8 +154,12 @@ def _list_proposed(machine: Machine, request: Request, fixed: Collection[str]) -
 
 def _list_singles(machine: Machine, request: Request) -> Iterator[tuple[str, object]]:
     """Yield choices of single options, the most important first."""
-    if {kind.name for kind in machine.kinds} == set(CORE_KIND_NAMES):
-        yield ("core-kind", "performance")
+    seen = [machine.online]
+    choices: tuple[CoreChoice, ...] = ("performance", "cache", "fast")
+    for choice in choices:
+        if (cpus := machine.cpus_of_kind(choice)) not in seen:
+            seen.append(cpus)
+            yield ("core-kind", choice)
     threads = max((len(core.cpus & machine.allowed) for core in machine.at(Level.CORE)), default=1)
     yield ("smt", "all")
     yield from (("smt", few) for few in _FEW_THREADS if few < threads)

@@ -36,6 +36,7 @@ from ompbind.commands.rank_variables import RANK_VARIABLES
 from ompbind.compat.frameworks import FRAMEWORKS
 from ompbind.errors import MaskError, OmpbindError, OptionError
 from ompbind.machine.devices import DeviceKind
+from ompbind.machine.model import CORE_CHOICES
 from ompbind.masks.mask import parse_mask
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import OmpRuntime
@@ -45,7 +46,6 @@ from ompbind.programs.libraries import PRELOADABLE
 from ompbind.registry.registry import DIRECTORY_VARIABLE
 from ompbind.text import suggest_name, whole_number
 
-_KINDS = ("performance", "efficiency", "all")
 _DEVICE_WORDS = ("none", "auto", *DEVICE_KINDS, ",".join(DEVICE_KINDS))
 MODES = ("inherit", "tag", "files")
 STRICT = "strict"
@@ -180,8 +180,8 @@ PLANNING_OPTIONS: tuple[Option, ...] = (
         own=True, rare_in=("bench",), help="Keep K whole cores of each rank free"),
     _cpus("--reserve-total", own=True, read=readers.at_least(0), default="0", number=True, metavar="K",
         help="Keep K whole cores of the machine free"),
-    _cpus("--core-kind", own=True, words=_KINDS, default="all", metavar="KIND",
-        help="Cores to use of a hybrid processor: {words}"),
+    _cpus("--core-kind", own=True, words=CORE_CHOICES, default="all", metavar="KIND",
+        help="Cores to use: {words}; `cache` are those with the most L3 cache each"),
     _cpus("--share", flag=True, spellings="sharing", whole_run=True,
         help="Let ranks share CPUs with each other and, without a warning, with other runs"),
     _cpus("--avoid", flag=True, spellings="sharing", whole_run=True,

@@ -270,6 +270,7 @@ def render_json(machine: Machine) -> str:
             }
             for kind in machine.kinds
         ],
+        "fast": str(machine.fast),
         "os_ids": [
             {"level": domain.level, "index": domain.index, "os_id": domain.os_id}
             for domain in machine.domains

@@ -76,14 +76,18 @@ class Node(Record):
 
 CoreKindName: TypeAlias = Literal["performance", "efficiency"]
 CORE_KIND_NAMES: tuple[CoreKindName, ...] = ("performance", "efficiency")
-"""The names of `--core-kind` for the fast and the economical cores of a hybrid processor."""
+"""The names of the fast and the economical cores of a hybrid processor."""
+
+CoreChoice: TypeAlias = CoreKindName | Literal["cache", "fast", "all"]
+CORE_CHOICES: tuple[CoreChoice, ...] = (*CORE_KIND_NAMES, "cache", "fast", "all")
+"""The values of `--core-kind`: also the cores with the most L3 cache each, and the fastest ones."""
 
 
 class CoreKind(Record):
     """Cores of a hybrid processor with equal performance; `strength` is relative, 1024 for the fastest.
 
     Several kinds may have one name: both the big and the middle cores of a phone are for performance.
-    `source` is what distinguishes the kinds: "type", "capacity", "topology" or "frequency".
+    `source` is what distinguishes the kinds: "type", "capacity", "part", "topology" or "frequency".
     """
 
     name: CoreKindName
@@ -94,7 +98,8 @@ class CoreKind(Record):
     @property
     def inferred_from(self) -> str:
         """The facts that the kind is inferred from, "" if the machine reports it."""
-        return {"topology": "hardware threads and L2 caches", "frequency": "frequencies"}.get(self.source, "")
+        facts = {"topology": "hardware threads and L2 caches", "frequency": "frequencies"}
+        return (facts | {"part": "part numbers"}).get(self.source, "")
 
 
 class TaskLimit(Record):
@@ -171,7 +176,8 @@ class Machine(Record):
     `source` names the topology source, `arch` the architecture. The kernel uses the `online` CPUs and not the
     `offline` CPUs; this process may use the `allowed` CPUs. `nodes` are NUMA nodes. `domains` contain all
     known levels, always with cores. `kinds` are ordered by strength, strongest first, and empty if all cores
-    are equal. `isolated` and `nohz_full` are the kernel's lists of these names. `quota` is the CPU time of
+    are equal. `fast` are the CPUs of the L3 caches with the best cores, none if these are equal or unknown.
+    `isolated` and `nohz_full` are the kernel's lists of these names. `quota` is the CPU time of
     the cgroup in CPUs, None without a limit. `task_limit` is the limit that leaves the fewest tasks.
     `bindable` is False on systems without affinity masks. `remarks` describe facts that the reader could not
     read or had to correct. `memory_allowed` are the NUMA nodes whose memory may be used, None if unknown.
@@ -188,6 +194,7 @@ class Machine(Record):
     domains: tuple[Domain, ...] = ()
     nodes: tuple[Node, ...] = ()
     kinds: tuple[CoreKind, ...] = ()
+    fast: CpuSet = EMPTY
     isolated: CpuSet = EMPTY
     nohz_full: CpuSet = EMPTY
     quota: float | None = None
@@ -251,13 +258,25 @@ class Machine(Record):
         """The CPUs that are used without a mask."""
         return self.allowed - self.excluded_by_default
 
-    def cpus_of_kind(self, name: CoreKindName | Literal["all"]) -> CpuSet:
-        """Return the CPUs of one kind of core, or of all kinds; equal cores are performance cores."""
+    def cpus_of_kind(self, name: CoreChoice) -> CpuSet:
+        """Return the CPUs of one kind of core; all, if cores are equal, but no efficiency core."""
         if name == "all":
             return self.online
+        if name == "cache":
+            return self._find_largest_caches() or self.online
+        if name == "fast":
+            return self.fast or next((kind.cpus for kind in self.kinds), self.online)
         if not self.kinds:
             return self.online if name == "performance" else EMPTY
         return union(kind.cpus for kind in self.kinds if kind.name == name)
+
+    def _find_largest_caches(self) -> CpuSet:
+        """Return the CPUs of the L3 caches with the most bytes for each core; none if sizes are unknown."""
+        caches = self.at(Level.L3)
+        shares = [(cache.size_bytes or 0) / len(self.at(Level.CORE, cache.cpus)) for cache in caches]
+        is_known = all(shares) and sum(map(len, (cache.cpus for cache in caches))) == len(self.online)
+        largest = (c.cpus for c, share in zip(caches, shares, strict=True) if share == max(shares))
+        return union(largest) if is_known else EMPTY
 
 
 MAX_CPUS, MAX_NODES = 1 << 13, 1 << 10

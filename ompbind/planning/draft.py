@@ -7,7 +7,7 @@ from itertools import pairwise
 from ompbind.cpuset import EMPTY, CpuSet, count, named, union
 from ompbind.errors import PlanError
 from ompbind.machine.devices import Device
-from ompbind.machine.model import Machine
+from ompbind.machine.model import CoreChoice, Machine
 from ompbind.masks.mask import Mask, parse_mask, part_error
 from ompbind.masks.resolution import UsableCpus, resolve_mask
 from ompbind.planning.other_runs import LiveRun, render_occupancy
@@ -145,7 +145,7 @@ class Draft:
         where = f" near {', '.join(request.near)}" if request.near else ""
         hint = "omit --near" if where else f"wait for free CPUs ('run --wait'), or omit --{request.sharing}"
         hint = OTHER_GROUPS_HINT if self.taken and not where else hint
-        hint = _render_core_kinds(machine) if kind else hint
+        hint = _render_core_kinds(machine, request.core_kind) if kind else hint
         raise PlanError(f"no {kind}core{where} is {self.usable.state}", hint=hint)
 
     def _resolve_parts(self, mask: Mask, of_kind: CpuSet, near: CpuSet) -> tuple[tuple[int, ...], ...]:
@@ -156,7 +156,7 @@ class Draft:
             Note(code="mask-partial", text=f"dropped from the mask: {text}", warning=True) for text in dropped
         ]
         for usable, what, hint in (
-            (of_kind, f"{kind} core", _render_core_kinds(self.machine)),
+            (of_kind, f"{kind} core", _render_core_kinds(self.machine, kind)),
             (near, f"CPU near {', '.join(request.near)}", f"{named('CPU', near)} are near, or omit --near"),
         ):
             parts = tuple(tuple(cpu for cpu in part if cpu in usable) for part in parts)
@@ -175,7 +175,9 @@ class Draft:
         raise part_error(mask, items, message, hint)
 
 
-def _render_core_kinds(machine: Machine) -> str:
+def _render_core_kinds(machine: Machine, choice: CoreChoice) -> str:
+    if choice in ("cache", "fast"):
+        return f"the {choice} cores of this machine are {named('CPU', machine.cpus_of_kind(choice))}"
     kinds = ", ".join(f"{kind.name}: {named('CPU', kind.cpus)}" for kind in machine.kinds)
     return f"the core kinds of this machine are {kinds}"
 

@@ -5,7 +5,7 @@ returns the texts. A subject without texts has no note. Texts do not depend on h
 name.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
 from ompbind.machine.model import Machine
@@ -85,7 +85,12 @@ def _list_idle_cores(plan: Plan) -> Iterator[str]:
         idle -= find_far_idle_cpus(plan)  # these have a note of their own
     cores = [core for core in plan.machine.table.cores if core & idle and core.isdisjoint(plan.used)]
     if cores:
-        yield f"{count(len(cores), 'core')} idle ({named('CPU', union(cores) & idle)})"
+        idle &= union(cores)
+        who, remedy = count(len(cores), "core"), ""
+        if idle <= plan.machine.cpus_of_kind("efficiency"):
+            who = count(len(cores), "efficiency core")
+            remedy = f"; --core-kind {'efficiency' if plan.request.core_kind == 'all' else 'all'} uses them"
+        yield f"{who} idle ({named('CPU', idle)}{remedy})"
 
 
 def _list_excluded(plan: Plan) -> Iterator[str]:
@@ -134,16 +139,20 @@ def _list_unbalanced(plan: Plan) -> Iterator[Note]:
     yield Note(code="isolated", text=text, warning=bool(unbound))
 
 
-_UNREPORTED = "this machine does not report kinds of cores: "
+_UNREPORTED = "this machine does not report kinds of cores"
+_EQUAL: Mapping[str, str] = {
+    "performance": _UNREPORTED, "cache": "all cores have the same share of L3 cache, as far as it is known",
+    "fast": "all cores are equally fast, as far as it is known",
+}  # fmt: skip
 
 
 def _list_kinds(plan: Plan) -> Iterator[Note]:
     requested, used = plan.request.core_kind, plan.used
     kinds = [kind for kind in plan.machine.kinds if not kind.cpus.isdisjoint(used)]
     if kinds and (facts := kinds[0].inferred_from) and (requested != "all" or len(kinds) > 1):
-        yield Note(code="core-kind", text=f"{_UNREPORTED}they are inferred from {facts}")
-    elif requested != "all" and not plan.machine.kinds:
-        yield Note(code="core-kind", text=f"{_UNREPORTED}--core-kind {requested} excludes no core")
+        yield Note(code="core-kind", text=f"{_UNREPORTED}: they are inferred from {facts}")
+    elif requested != "all" and plan.machine.cpus_of_kind(requested) == plan.machine.online:
+        yield Note(code="core-kind", text=f"{_EQUAL[requested]}: --core-kind {requested} excludes no core")
     if len(kinds) < 2:
         return
     mixed = name_ranks(

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 from ompbind.cpuset import count
 from ompbind.errors import RequestError
 from ompbind.machine.devices import Device, DeviceKind
-from ompbind.machine.model import CORE_KIND_NAMES, CoreKindName, Level
+from ompbind.machine.model import CORE_CHOICES, CoreChoice, Level
 from ompbind.masks.mask import Mask, MaskWord
 from ompbind.openmp.binding import Bind, ProcBind
 from ompbind.openmp.runtimes import WAIT_VARIABLES, OmpRuntime
@@ -207,7 +207,7 @@ class Request(Record):
     proc_bind: ProcBind = ProcBind.CLOSE
     hold: Hold | None = None
     memory: MemoryMode = MemoryMode.LOCAL
-    core_kind: CoreKindName | Literal["all"] = "all"
+    core_kind: CoreChoice = "all"
     sharing: Sharing = Sharing.WARN
     allow_partial: bool = False
     strict: bool = False
@@ -365,6 +365,6 @@ _LEAST["replicas"] = 1
 
 _HINTS = {
     "mask": "parse_mask makes one", "nodes": "parse_mask makes one", "workload": "read_workload makes one",
-    "compat": "read_compat makes one", "core_kind": f"use {', '.join((*CORE_KIND_NAMES, 'all'))}",
+    "compat": "read_compat makes one", "core_kind": f"use {', '.join(CORE_CHOICES)}",
 }  # fmt: skip
 """What to write instead of a value of another type."""

@@ -36,6 +36,12 @@ def render_limits(machine: Machine) -> Iterator[str]:
         facts = [f"strength {kind.strength}"] if kind.source != "topology" else []  # it may be unknown
         facts += [f"inferred from {kind.inferred_from}"] if kind.inferred_from else []
         yield f"{kind.name} cores: {named('CPU', kind.cpus)} ({', '.join(facts)})"
+    for choice in ("cache", "fast"):
+        if (cpus := machine.cpus_of_kind(choice)) not in (
+            machine.online,
+            *(kind.cpus for kind in machine.kinds),
+        ):
+            yield f"cores of --core-kind {choice}: {named('CPU', cpus)}"
     if machine.quota is not None:
         yield f"CPU time: {count(machine.quota, 'CPU')} (cgroup quota)"
 

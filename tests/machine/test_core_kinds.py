@@ -10,6 +10,8 @@ from ompbind.errors import MaskError, PlanError
 from ompbind.machine.core_kinds import CoreTraits, make_kinds
 from ompbind.machine.model import Level, make_domains
 from ompbind.machine.read.linux import read_recorded
+from ompbind.machine.read.texts import read_cpuinfo
+from ompbind.machine.read.topo_json import make_machine_from_json
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
@@ -118,6 +120,87 @@ def test_a_request_without_a_core_of_the_kind_is_an_error():
     for mask in (None, parse_mask("0")):
         with pytest.raises(PlanError, match=UNREPORTED):
             make_plan(machine, Request(core_kind="efficiency", mask=mask))
+
+
+def two_caches(**files):
+    """Sixteen cores in two L3 caches, of which the first is larger, and the second has the preferred core."""
+    tree = shape_files(Shape(l3s=2, cores=8))
+    for cpu in range(16):
+        tree[f"{CPU}/cpu{cpu}/cache/index2/size"] = "98304K" if cpu < 8 else "32768K"
+        tree[f"{CPU}/cpu{cpu}/cpufreq/amd_pstate_prefcore_ranking"] = str(236 - cpu + 20 * (cpu > 7))
+    return read_recorded(DictRoot(tree | files))
+
+
+def same_caches():
+    return two_caches(**{f"{CPU}/cpu{cpu}/cache/index2/size": "32768K" for cpu in range(16)})
+
+
+@pytest.mark.parametrize(("make", "choice", "cpus", "note"), [
+    (two_caches, "cache", "0-7", ""),
+    (two_caches, "fast", "8-15", ""),
+    (two_caches, "performance", "0-15", UNREPORTED),
+    (same_caches, "cache", "0-15", "all cores have the same share of L3 cache"),
+    (hybrid, "fast", "0-3", ""),
+    (hybrid, "cache", "0-7", "all cores have the same share of L3 cache"),
+    (lambda: make_machine(Shape(cores=4)), "fast", "0-3", "all cores are equally fast"),
+])  # fmt: skip
+def test_cores_are_chosen_by_their_cache_or_speed_and_a_saved_machine_gives_the_same_plan(
+    make, choice, cpus, note
+):
+    machine = make()
+    for each in (machine, make_machine_from_json(json.loads(render_json(machine)), "saved")):
+        plan = make_plan(each, Request(core_kind=choice, smt="all"))
+        assert str(plan.placements[0].cpuset) == cpus
+        texts = [note.text for note in plan.notes if note.code == "core-kind"]
+        assert [text.startswith(note) for text in texts] == [True] * bool(note)
+    if not note:
+        with pytest.raises(MaskError, match=f"names no {choice} core") as caught:
+            make_plan(
+                machine,
+                Request(core_kind=choice, mask=parse_mask(str(machine.online - CpuSet.from_list(cpus)))),
+            )
+        assert f"CPUs {cpus}" in caught.value.hint
+
+
+def midr(cpus, text):
+    return {f"{CPU}/cpu{cpu}/regs/identification/midr_el1": text for cpu in cpus}
+
+
+def cpuinfo(maker, *parts):
+    block = "processor\t: {}\nCPU implementer\t: {}\nCPU architecture: 8\nCPU part\t: {}\n\n"
+    return {"proc/cpuinfo": "".join(block.format(cpu, maker, part) for cpu, part in enumerate(parts))}
+
+
+@pytest.mark.parametrize(("files", "kinds", "remark"), [
+    (midr(range(4), "0x411fd050") | midr(range(4, 8), "0x00000000413fd0b1\n"), "p:4-7:1024 e:0-3:512", ""),
+    (cpuinfo("0x41", *["0xd05"] * 6, *["0xd0b"] * 2), "p:6-7:1024 e:0-5:512", ""),
+    (cpuinfo("0x61", *["0x022"] * 4, *["0x023"] * 4), "p:4-7:1024 e:0-3:512", ""),
+    (cpuinfo("0x41", *["0xd4f"] * 8), "", ""),
+    (cpuinfo("0x41", *["0xd4d"] * 4, *["0xd4c"] * 4), "", "0x41 0xd4d: CPUs 0-3; 0x41 0xd4c: CPUs 4-7"),
+])  # fmt: skip
+def test_kinds_of_arm_cores_are_inferred_from_parts(files, kinds, remark):
+    arm = {"arch": "Architecture: aarch64"}
+    machines = [read_recorded(DictRoot(shape_files(Shape(cores=8)) | arm | files))]
+    machines += [read_cpuinfo(files["proc/cpuinfo"], "text")] if "proc/cpuinfo" in files else []
+    for machine in machines:
+        assert shown(machine.kinds).replace(":part", "") == kinds
+        found = [text for text in machine.remarks if "implementer and part" in text]
+        assert [remark in text for text in found] == [True] * bool(remark)
+
+
+@pytest.mark.parametrize(("model", "flags", "remark"), rows("""
+    13th Gen Intel(R) Core(TM) i7-13700K        | fpu hypervisor | performance and efficiency cores
+    Intel(R) Core(TM) Ultra 7 155H              | fpu hypervisor | performance and efficiency cores
+    AMD Ryzen 9 7950X3D 16-Core Processor       | fpu hypervisor | two L3 caches of different size
+    12th Gen Intel(R) Core(TM) i5-12400         | fpu hypervisor |
+    AMD Ryzen 7 7800X3D 8-Core Processor        | fpu hypervisor |
+    13th Gen Intel(R) Core(TM) i7-13700K        | fpu            |
+"""))  # fmt: skip
+def test_equal_cores_that_a_hypervisor_shows_of_a_processor_with_others_are_told(model, flags, remark):
+    text = f"processor\t: 0\nmodel name\t: {model}\nflags\t\t: {flags}\n"
+    machine = read_recorded(DictRoot(shape_files(Shape(cores=4)) | {"proc/cpuinfo": text}))
+    notes = [note.text for note in make_plan(machine, Request()).notes if "hypervisor shows" in note.text]
+    assert [remark in note for note in notes] == [True] * bool(remark)
 
 
 @pytest.mark.parametrize(("request_", "start"), [

@@ -18,7 +18,7 @@ from xml.etree.ElementTree import Element, ParseError, fromstring
 
 from ompbind.cpuset import EMPTY, CpuSet, named, union
 from ompbind.errors import MachineError
-from ompbind.machine.core_kinds import CoreTraits, make_kinds
+from ompbind.machine.core_kinds import CoreTraits, add_kinds
 from ompbind.machine.devices import (
     AMD,
     Device,
@@ -154,7 +154,7 @@ def _make_machine(tree: Element, source: str) -> Machine:
         remarks=(*remarks, *node_remarks),
     ).with_domains(drop_repeated(parts, nodes))
     machine = machine.with_cache_sizes(sizes)
-    return machine.replace(kinds=make_kinds(machine, list(_read_traits(tree, machine))))
+    return add_kinds(machine, list(_read_traits(tree, machine)))
 
 
 def _read_parts(objects: Sequence[Element]) -> tuple[dict[Level, Partition], dict[tuple[Level, int], int]]:

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from ompbind.cpuset import EMPTY, CpuSet, parse_set
 from ompbind.errors import REFUSED_HINT, MachineError
+from ompbind.machine.core_kinds import add_kinds, list_contradictions
 from ompbind.machine.model import Level, Machine, Node, Partition, check_size, drop_repeated
 from ompbind.machine.read import linux_topology
 from ompbind.machine.read.linux_cgroup import read_limits
@@ -82,7 +83,15 @@ def read_root(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
         memory_allowed=memory_allowed,
         remarks=(*cpu_remarks, *domain_remarks, *node_remarks),
     ).with_domains(drop_repeated(parts, nodes))
-    return machine.replace(kinds=linux_topology.read_kinds(root, machine))
+    caches = machine.at(Level.L3)
+    if len(caches) > 1:  # of different size, they distinguish cores
+        machine = machine.with_cache_sizes(linux_topology.read_cache_sizes(root, caches))
+    traits = linux_topology.read_traits(root, machine)
+    machine = add_kinds(machine, traits)
+    if traits[0].frequency is None and not machine.kinds:  # hypervisors show no frequencies
+        remarks = list_contradictions(machine, root.read("proc/cpuinfo") or "")
+        machine = machine.replace(remarks=(*machine.remarks, *remarks))
+    return machine
 
 
 def add_isolated(affinity: CpuSet, usable: CpuSet, isolated: CpuSet) -> CpuSet:

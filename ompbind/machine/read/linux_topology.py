@@ -6,6 +6,9 @@
                shared_cpu_map, size              and its size, "32768K"
     system/cpu/cpuN/cpu_capacity                 relative, 1024 for the strongest core (Arm, RISC-V)
     system/cpu/cpuN/cpufreq/cpuinfo_max_freq     in kHz
+                    amd_pstate_prefcore_ranking  higher for cores that the kernel prefers; else
+                    acpi_cppc/highest_perf       the same of the firmware
+    system/cpu/cpuN/regs/identification/midr_el1 the numbers of implementer and part (Arm)
     cpu_core/cpus                                the CPUs of Intel's performance cores
     system/node/online                           the NUMA nodes that exist
     system/node/nodeN/cpumap, meminfo            the CPUs of node N; its memory ("Node 0 MemTotal: 4096 kB")
@@ -24,9 +27,8 @@ from collections.abc import Iterable, Sequence
 
 from ompbind.cpuset import EMPTY, CpuSet, named, parse_set, union
 from ompbind.errors import MachineError
-from ompbind.machine.core_kinds import CoreTraits, make_kinds
+from ompbind.machine.core_kinds import CoreTraits
 from ompbind.machine.model import (
-    CoreKind,
     CoreKindName,
     Domain,
     Level,
@@ -43,6 +45,7 @@ from ompbind.machine.read.root import (
     numbered,
     numbers_in,
     parse_meminfo,
+    parse_parts,
     read_list,
     read_set,
     read_word,
@@ -233,18 +236,35 @@ def read_cache_sizes(root: Root, domains: Iterable[Domain]) -> dict[tuple[Level,
     return sizes
 
 
-def read_kinds(root: Root, machine: Machine) -> tuple[CoreKind, ...]:
-    """Read the kinds of cores, strongest first; none if all cores are equal or nothing is known."""
+def read_traits(root: Root, machine: Machine) -> list[CoreTraits]:
+    """Read the facts that distinguish cores."""
     cores = machine.table.cores
     strong = read_list(root, "sys/devices/cpu_core/cpus") or EMPTY  # all other cores are efficiency cores
     types: list[CoreKindName] = ["performance" if cpus <= strong else "efficiency" for cpus in cores]
-    columns = (_read_numbers(root, cores, name) for name in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"))
-    facts = zip(cores, types, *columns, strict=True)
-    traits = [
-        CoreTraits(cpus=cpus, type=kind if strong else None, capacity=capacity, frequency=frequency)
-        for cpus, kind, capacity, frequency in facts
-    ]
-    return make_kinds(machine, traits)
+    names = ["cpu_capacity", "cpufreq/cpuinfo_max_freq"]
+    if len(machine.at(Level.L3)) > 1:  # else a preferred core is no reason to leave others idle
+        names += ["cpufreq/amd_pstate_prefcore_ranking", "acpi_cppc/highest_perf"]
+    columns = [_read_numbers(root, cores, name) for name in names]
+    parts = _read_parts(root, cores) if machine.arch.startswith(("aarch64", "arm")) else {}
+    return [
+        CoreTraits(
+            cpus=cpus, type=types[row] if strong else None, capacity=columns[0][row],
+            frequency=columns[1][row], preference=next((c[row] for c in columns[2:] if c[row]), None),
+            part=parts.get(str(cpus.first), ""),
+        )
+        for row, cpus in enumerate(cores)
+    ]  # fmt: skip
+
+
+def _read_parts(root: Root, cores: Sequence[CpuSet]) -> dict[str, str]:
+    """Read the implementer and part of Arm cores, "0x41 0xd05", by the first CPU of the core."""
+    parts = dict[str, str]()
+    for cpu in (str(cpus.first) for cpus in cores):
+        text = read_word(root, f"{CPU}/cpu{cpu}/regs/identification/midr_el1")
+        if not (found := re.fullmatch(r"0x(?:0{8})?([0-9a-f]{2})..([0-9a-f]{3}).", text)):
+            return parse_parts(root.read("proc/cpuinfo"))
+        parts[cpu] = f"0x{found[1]} 0x{found[2]}"
+    return parts
 
 
 def _read_numbers(root: Root, cores: Sequence[CpuSet], name: str) -> list[int | None]:

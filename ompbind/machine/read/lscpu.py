@@ -10,7 +10,7 @@ from typing import Any
 
 from ompbind.cpuset import CPU_LIMIT, EMPTY, CpuSet, parse_set, union
 from ompbind.errors import MachineError
-from ompbind.machine.core_kinds import CoreTraits, make_kinds
+from ompbind.machine.core_kinds import CoreTraits, add_kinds
 from ompbind.machine.model import Level, Machine, Node, Partition, check_size
 from ompbind.machine.nodes import NumaMemory, make_nodes
 from ompbind.text import whole_number
@@ -96,9 +96,16 @@ def make_machine_from_rows(rows: Iterable[Row], source: str, arch: str = "unknow
     memories = [NumaMemory(number=number or 0, locality=cpus) for number, cpus in nodes]
     machine = make_described_machine(source, arch, online, parts, make_nodes(memories, online, {}))
     machine = machine.replace(offline=CpuSet(known) - online)
-    frequencies = ((cpus, _frequency(rows_online[cpus.first])) for cpus in machine.table.cores)
-    traits = [CoreTraits(cpus=cpus, frequency=frequency) for cpus, frequency in frequencies]
-    return machine.replace(kinds=make_kinds(machine, traits))
+    firsts = ((cpus, rows_online[cpus.first]) for cpus in machine.table.cores)
+    traits = [
+        CoreTraits(
+            cpus=cpus,
+            frequency=_frequency(row),
+            part=f"{row['maker']} {row['part']}" if "maker" in row and "part" in row else "",
+        )
+        for cpus, row in firsts
+    ]
+    return add_kinds(machine, traits)
 
 
 def make_described_machine(

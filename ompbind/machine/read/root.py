@@ -48,6 +48,17 @@ def parse_meminfo(text: str | None) -> dict[str, int]:
     return sizes
 
 
+def parse_parts(text: str | None) -> dict[str, str]:
+    """Return the implementer and part of Arm CPUs in the text of /proc/cpuinfo ("0x41 0xd05"), by CPU."""
+    parts, cpu, maker = dict[str, str](), "", ""
+    for key, value in keyed_lines(text):
+        cpu = value if key == "processor" else cpu
+        maker = value if key == "CPU implementer" else maker
+        if key == "CPU part":
+            parts[cpu] = f"{maker} {value}"
+    return parts
+
+
 def numbered(names: Iterable[str], stem: str) -> CpuSet:
     """Return the numbers N of the names "stemN": directories of CPUs (cpu0) or nodes (node0)."""
     return numbers_in(name[len(stem) :] for name in names if name.startswith(stem))

@@ -48,8 +48,9 @@ def read_numactl(text: str, source: str) -> Machine:
 
 
 def read_cpuinfo(text: str, source: str) -> Machine:
-    """Make a machine from /proc/cpuinfo, which has the cores of x86 only. Raises MachineError."""
+    """Make a machine from /proc/cpuinfo, which has cores of x86, and parts of Arm. Raises MachineError."""
     names = {"processor": "cpu", "physical id": "socket", "core id": "core"}
+    names |= {"CPU implementer": "maker", "CPU part": "part"}
     rows: list[dict[str, str]] = []
     for key, value in keyed_lines(text):
         if key == "processor":

@@ -66,6 +66,7 @@ def _make(data: Data, source: str) -> Machine:
         domains=make_domains(online, parts),
         nodes=nodes,
         kinds=tuple(_kind(row) for row in data.get("kinds", ())),
+        fast=_set(data, "fast"),
         isolated=_set(data, "isolated"),
         nohz_full=_set(data, "nohz_full"),
         quota=None if quota is None else float(quota),
