@@ -69,7 +69,7 @@ vm-arm64-2s2cl4c-numa2 0-7 8-15
 hwloc-20s390-2g6s4c 0-19
 mob-galaxy-s9-global 0-3 of 0-7
 """
-"""The CPUs of each worker of SGLang 0.5.23, by recorded machine; "of" those of ranks if it leaves some idle."""
+"""The CPUs of each worker of SGLang 0.5.23, by recorded machine; "of": ranks get more than it uses."""
 
 
 def read_answers():

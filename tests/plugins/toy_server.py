@@ -8,7 +8,7 @@ import logging
 import multiprocessing
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import entry_points
 from types import ModuleType, SimpleNamespace
 
@@ -58,7 +58,8 @@ def run_worker(pipe, nodes):
     if os.environ.get("TOY") == "binds":
         os.sched_setaffinity(0, range(os.cpu_count()))
     pipe.send({"cpus": cpus, "nodes": nodes, **{name: os.environ.get(name) for name in NAMES.split()}})
-    pipe.recv()
+    with suppress(EOFError):
+        pipe.recv()
 
 
 def start_worker():
