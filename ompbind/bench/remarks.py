@@ -8,9 +8,10 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
+from ompbind.bench import records
 from ompbind.bench.comparing import RunIndex
 from ompbind.bench.records import ComparisonResult, GroupConclusion, Kind, Remark, Status, Verification
-from ompbind.cpuset import count
+from ompbind.cpuset import count, join_words
 
 MIN_VALUES = 8  # fewer values have no outliers
 
@@ -21,11 +22,16 @@ MIN_STOLEN = 0.01  # stolen time is reported for runs that lost this part of the
 MIN_OTHERS = 0.05  # other processes are reported if they used this part of the CPUs during all runs together
 
 
+MORE_THREADS = 1.1  # so many times the threads that were planned must be busy to be others
+SIMILAR = {ComparisonResult.SAME, ComparisonResult.UNKNOWN}
+
+
 def make_remarks(index: RunIndex, groups: Sequence[GroupConclusion]) -> tuple[Remark, ...]:
     """Return all remarks: first on what was compared, then on values, then on the machine."""
     return (
         *_check_invalid(index),
         *_check_few(index, groups),
+        *_check_pools(index),
         *_check_unseen(index),
         *_check_outliers(index),
         *_check_machine(index),
@@ -48,6 +54,24 @@ def _check_few(index: RunIndex, groups: Sequence[GroupConclusion]) -> Iterator[R
     texts = {each.candidate: f"too few rounds for an interval: {each.rounds}" for each in few}
     most = max((each.rounds for each in compared), default=0)
     yield from _share("few-rounds", texts, len(index.runs), f"too few rounds for intervals: {most}")
+
+
+def _check_pools(index: RunIndex) -> Iterator[Remark]:
+    """Yield candidates that differ only in threads, but in no result, if more threads than planned ran."""
+    alike: dict[object, list[records.Candidate]] = {}
+    for each in index.session.candidates:
+        others = tuple(choice for choice in each.choices if choice[0] != "threads")
+        if each.kind != Kind.UNBOUND and index.values[each.name]:
+            alike.setdefault((each.ranks, each.cpus, others), []).append(each)
+    for few, *more in (sorted(each, key=lambda own: own.threads) for each in alike.values()):
+        results = {index.judge(each.name, few.name) for each in more}
+        runs = [run for run in index.runs[few.name] if run.counts]
+        ran = sum(run.user_s + run.system_s for run in runs) / (sum(sum(run.wall_s) for run in runs) or 1.0)
+        if more and results <= SIMILAR and ran > MORE_THREADS * few.threads:
+            names, numbers = zip(*((each.name, str(each.threads)) for each in (few, *more)), strict=True)
+            text = f"no difference found between {join_words(names)}: with {few.name}, {ran:.1f} threads of"
+            text += " each rank were busy, so a pool may follow the affinity mask, which -c sets: compare"
+            yield Remark(code="same-threads", text=f"{text} --vary cores={','.join(numbers)}")
 
 
 def _check_unseen(index: RunIndex) -> Iterator[Remark]:

@@ -12,6 +12,7 @@ from ompbind.bench.decision import conclude, find_next
 from ompbind.bench.records import Candidate, Conditions, Kind, Metric, Rules, Run, Status, Verification
 from ompbind.bench.records import ComparisonResult as R
 from ompbind.bench.remarks import find_outliers
+from tests.bench import sessions
 from tests.long import LONG, examples
 
 UNBOUND, DEFAULT, A, B = (each.replace(name=name) for each, name in zip(
@@ -305,3 +306,16 @@ def test_remarks(fields, code, facts):
     ((key, text),) = remarks(**fields).items()
     assert " ".join(filter(None, key)) == code
     assert facts in text
+
+
+@pytest.mark.parametrize(
+    ("factor", "busy_s", "is_told"), [(1.0, 1.9, True), (1.0, 0.9, False), (0.5, 1.9, False)]
+)
+def test_a_pool_that_no_number_of_threads_changes_is_told(factor, busy_s, is_told):
+    """A serial program, and a program that gets faster, have no such pool."""
+    few, more = (sessions.make_candidate(name, threads=n) for name, n in (("threads=1", 1), ("default", 2)))
+    made = sessions.make_session({more: factor, few: 1.0}, noise=0.0, base=1.0)
+    made = made.replace(runs=tuple(run.replace(user_s=busy_s, wall_s=(1.0,)) for run in made.runs))
+    texts = [each.text for each in conclude(made).remarks if "affinity mask" in each.text]
+    assert len(texts) == is_told
+    assert all("threads=1 and default" in text and "--vary cores=1,2" in text for text in texts)
