@@ -113,7 +113,9 @@ def _join_job(
     Raises RequestError if the number of ranks on this machine is unknown or contradicts -n.
     """
     size = _find_local_size(rank, settings)
-    identity, request = rank.identity.replace(local_size=size), request.replace(ranks=size)
+    index, agents = find.find_agent(rank, os.environ)  # each of them counts its own ranks only
+    identity, request = rank.identity.replace(local_size=size), request.replace(ranks=size * agents)
+    identity = identity.replace(placement_index=index * size + identity.local_rank)
     is_live = settings.topology == LIVE
     launcher_cpus = find.read_launcher_cpus(rank.starter) if is_live else None
     binder, masks, own = _find_named_cpus(rank, request, machine.allowed, is_live=is_live)

@@ -5,16 +5,19 @@ adds its own variables to Slurm's variables. The innermost launcher counts: of t
 variables, the launcher whose daemon is the nearest ancestor of the rank.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from ompbind.commands.environment import RankIdentity
 from ompbind.commands.rank_variables import OMPBIND_GROUP_RANK, OMPBIND_RANK, SUPERVISOR_NAME
 from ompbind.cpuset import CpuSet, join_words
 from ompbind.errors import RequestError
+from ompbind.launchers import launchers
 from ompbind.launchers.launchers import LAUNCHERS, OTHER_RANKS, TORCHRUN, Env, Launcher, read_number
 from ompbind.machine.read.linux_cgroup import read_limits
 from ompbind.machine.read.root import DirectoryRoot, Root
 from ompbind.procfs.parsers import status_value
+from ompbind.procfs.reader import read_affinity, read_command_line, read_processes
 from ompbind.record import Record
 from ompbind.text import whole_number
 
@@ -57,9 +60,10 @@ def find_launcher(env: Env, ancestors: Iterable[Ancestor] = ()) -> LauncherRank 
     contradict each other, or if some of them are missing.
     """
     own_rank = env.get(OMPBIND_GROUP_RANK) or env.get(OMPBIND_RANK)
-    if own_rank is not None and own_rank == env.get("RANK") and not env.get(TORCHRUN.mark):
+    is_marked = env.get(TORCHRUN.mark) or env.get(launchers.DEEPSPEED.mark)
+    if own_rank is not None and own_rank == env.get("RANK") and not is_marked:
         # ompbind has set the variables of torchrun, but is no launcher: its ranks are bound. torchrun in a
-        # rank of ompbind sets the variables again, and its mark.
+        # rank of ompbind sets the variables again, and its mark; so does DeepSpeed.
         own = (*TORCHRUN.needed, "LOCAL_WORLD_SIZE")
         env = {name: value for name, value in env.items() if name not in own}
     complete = [launcher for launcher in LAUNCHERS if launcher.is_complete(env)]
@@ -87,7 +91,7 @@ def find_launcher(env: Env, ancestors: Iterable[Ancestor] = ()) -> LauncherRank 
         unused=tuple(
             f"variables of {other.name} are not used: {launcher.name} is the innermost launcher"
             for other in complete
-            if other is not launcher
+            if other.rank != launcher.rank
         ),
     )
 
@@ -212,6 +216,26 @@ def find_daemon(ancestors: Iterable[Ancestor], names: Iterable[str]) -> Ancestor
     """Return the nearest ancestor with one of some names; None if no ancestor has, or if it is hidden."""
     known = set(names)
     return next((ancestor for ancestor in ancestors if ancestor.name in known), None)
+
+
+def find_agent(rank: LauncherRank, env: Env) -> tuple[int, int]:
+    """Return the index among the agents of torchrun that divide this machine, and how many these are.
+
+    No variable says that agents run on one machine. All agents exist before the first one starts a rank, and
+    in one job their command lines differ in the number of the node only. Agents with other CPUs do not count.
+    """
+    if rank.launcher != TORCHRUN.name or (whole_number(env.get("GROUP_WORLD_SIZE")) or 1) < 2:
+        return 0, 1
+    jobs = {
+        pid: (_NODE_RANK.sub("", "\0".join(read_command_line(pid))), read_affinity(pid))
+        for pid, stat in read_processes().items()
+        if stat.name in TORCHRUN.daemons
+    }
+    agents = sorted(pid for pid, job in jobs.items() if job == jobs.get(rank.starter or 0))
+    return (agents.index(rank.starter), len(agents)) if rank.starter in agents else (0, 1)
+
+
+_NODE_RANK = re.compile("\0--node[-_]rank[=\0][^\0]*")
 
 
 def find_starter(ancestors: Sequence[Ancestor], daemons: Iterable[str]) -> int | None:

@@ -24,8 +24,9 @@ class Launcher(Record):
     values of the variables `run_id` together identify the job. `daemons` are the names of the processes that
     start ranks. `step` is a variable that only ranks have, if scripts of jobs have `rank` too, and
     `job_steps` are its values for scripts and shells. `mark` is a variable that only this launcher sets, if
-    users set the others by hand, and if its process can have any name. `example` is (description, command
-    line) for the help.
+    users set the others by hand, and if its process can have any name; with `needs_mark` a rank must have it,
+    because another launcher sets the other variables too. `example` is (description, command line) for the
+    help.
     """
 
     name: str
@@ -38,13 +39,15 @@ class Launcher(Record):
     step: str = ""
     job_steps: tuple[str, ...] = ()
     mark: str = ""
+    needs_mark: bool = False
     assume_local_size: Callable[[Env], int] | None = None
     example: tuple[str, str] | None = None
 
     @property
     def needed(self) -> tuple[str, ...]:
         """The variables that a rank needs."""
-        return tuple(filter(None, (self.step, self.rank, self.size, self.local_rank)))
+        mark = self.mark if self.needs_mark else ""
+        return tuple(filter(None, (self.step, self.rank, self.size, self.local_rank, mark)))
 
     def is_complete(self, env: Env) -> bool:
         """Return whether an environment has all variables that a rank needs."""
@@ -127,6 +130,13 @@ TORCHRUN = Launcher(
     mark="TORCHELASTIC_RUN_ID",
 )  # fmt: skip
 
+DEEPSPEED = Launcher(  # its process is "python": the mark finds it
+    name="DeepSpeed",
+    rank="RANK", size="WORLD_SIZE", local_rank="LOCAL_RANK", local_size="LOCAL_SIZE",
+    run_id=("MASTER_PORT",), daemons=("deepspeed",),
+    mark="CROSS_RANK", needs_mark=True,
+)  # fmt: skip
+
 SLURM = Launcher(
     name="Slurm",
     rank="SLURM_PROCID", size="SLURM_NTASKS", local_rank="SLURM_LOCALID", local_size=_find_slurm_size,
@@ -144,6 +154,13 @@ _PRRTE = ("prterun", "prte", "prted")
 
 LAUNCHERS = (
     TORCHRUN,
+    DEEPSPEED,
+    Launcher(  # `horovodrun --gloo`; with MPI it starts mpirun
+        name="Horovod",
+        rank="HOROVOD_RANK", size="HOROVOD_SIZE",
+        local_rank="HOROVOD_LOCAL_RANK", local_size="HOROVOD_LOCAL_SIZE",
+        run_id=("HOROVOD_GLOO_RENDEZVOUS_PORT",), daemons=("horovodrun",), mark="HOROVOD_RANK",
+    ),
     Launcher(  # version 4, and version 5, which starts ranks with PRRTE
         name="Open MPI",
         rank="OMPI_COMM_WORLD_RANK", size="OMPI_COMM_WORLD_SIZE",
@@ -194,8 +211,8 @@ LAUNCHERS = (
 )  # fmt: skip
 """All known launchers; where their processes are hidden, the first one with complete variables counts.
 
-torchrun is started by the others, but starts none of them. mpirun is started in jobs of PALS, Flux and Slurm,
-and Flux in jobs of Slurm. PALS sets no rank of its own for the ranks of a Hydra.
+torchrun, DeepSpeed and Horovod are started by the others, but start none of them. mpirun is started in jobs
+of PALS, Flux and Slurm, and Flux in jobs of Slurm. PALS sets no rank of its own for the ranks of a Hydra.
 """
 
 OTHER_RANKS = ("JSM_NAMESPACE_RANK", "MV2_COMM_WORLD_RANK", "ALPS_APP_PE")

@@ -54,6 +54,9 @@ def ancestors(names):
     PALS ^PALS_LOCAL_SIZE             | PALS               | 1 3 1 3
     TORCHRUN                          | torchrun           | 1 3 1 3
     MVAPICH2                          | MVAPICH2           | 1 3 1 3
+    HOROVOD                           | Horovod            | 1 3 1 3
+    DEEPSPEED                         | DeepSpeed          | 1 3 1 3
+    RUN OMPBIND_RANK=1 DEEPSPEED      | DeepSpeed          | 1 3 1 3
     JSM                               | JSM                | 1 3 1 3
     TASKS                                                       | Slurm | 9 40 0 0
     TASKS SLURM_TASKS_PER_NODE=4(x2),3 SLURM_NODEID=2           | Slurm | 9 40 0 3
@@ -100,6 +103,9 @@ def test_flux_is_asked_only_where_its_variables_do_not_suffice(tmp_path, variabl
     SLURM_STEP BY_HAND      | sh containerd-shim                     | Slurm
     BY_HAND                 | sh containerd-shim                     | torchrun
     SLURM_STEP SLURM_CRAY   | sh containerd-shim                     | PALS
+    OUTER DEEPSPEED         | python3 deepspeed slurmstepd           | DeepSpeed
+    OUTER HOROVOD           | sh containerd-shim                     | Horovod
+    HOROVOD OPEN_MPI_4      | mpirun sh horovodrun                   | Open MPI
     RUN OPEN_MPI_4          | mpirun rank-supervisor ompbind         | Open MPI
     RUN OMPBIND_RANK=0 TORCHRUN RANK=0 LOCAL_RANK=0 | pt_elastic rank-supervisor ompbind | torchrun
     SLURM_SCRIPT            | slurm_script slurmstepd              | script of Slurm
@@ -139,7 +145,7 @@ def test_variables_that_are_not_used_are_listed():
     """Slurm and Flux set some variables of other launchers for each of their ranks: that is no news."""
     found = find_launcher(env("OUTER SLURM_PMIX SLURM_PMI TORCHRUN"), ancestors("pt_elastic slurmstepd"))
     assert found.unused == ("variables of Slurm are not used: torchrun is the innermost launcher",)
-    for words in ("TORCHRUN", "SLURM_STEP SLURM_PMI", "FLUX FLUX_CRAY PMI_FD=10"):
+    for words in ("TORCHRUN", "DEEPSPEED", "SLURM_STEP SLURM_PMI", "FLUX FLUX_CRAY PMI_FD=10"):
         assert find_launcher(env(words), ()).unused == ()
 
 
@@ -160,7 +166,7 @@ def test_one_rank_of_a_machine_is_the_first_for_messages():
 
 ENVIRONMENTS = {
     "torchrun": "TORCHRUN", "Open MPI": "OPEN_MPI_5", "MPICH or Intel MPI": "MPICH", "PALS": "PALS",
-    "Flux": "FLUX", "Slurm": "SLURM_STEP",
+    "Flux": "FLUX", "Horovod": "HOROVOD", "Slurm": "SLURM_STEP",
 }  # fmt: skip
 
 
