@@ -9,7 +9,7 @@ from ompbind.cli.option import VerbContext
 from ompbind.cli.register import Registered
 from ompbind.cli.settings import Settings, make_planning_settings
 from ompbind.cli.verb import Verb
-from ompbind.commands.environment import RankIdentity, RunSpec
+from ompbind.commands.environment import RankIdentity, RunSpec, find_changed
 from ompbind.commands.rank_command import make_command, mask_secrets
 from ompbind.cpuset import CpuSet
 from ompbind.errors import OmpbindError, RequestError
@@ -19,6 +19,9 @@ from ompbind.launchers.launchers import LAUNCHERS, SLURM
 from ompbind.planning.plan import Plan
 from ompbind.registry.registry import make_own_run
 from ompbind.text import whole_number
+
+OF_BOUND_RANK = ("oversubscribed", "device-distance", "device-far")
+"""The codes of the notes about a single rank, which each rank prints that its launcher has bound."""
 
 TASK_PID = "SLURM_TASK_PID"  # the variable in which Slurm names the process of the task
 
@@ -91,8 +94,11 @@ def _print_before_start(found: Registered, identity: RankIdentity, spec: RunSpec
     if identity.local_rank == 0:
         register.print_warnings(plan, spec)
         register.print_registry_messages(registry, verbose=verbose)
-    elif plan.request.outside_ranks:  # the first rank does not know the devices of a bound rank
-        register.print_warnings(plan, codes=("device-distance", "device-far"))
+    else:
+        if plan.request.outside_ranks:  # the first rank does not know the CPUs and devices of a bound rank
+            register.print_warnings(plan, codes=OF_BOUND_RANK)
+        if find_changed(plan, spec, identity.placement_index) != find_changed(plan, spec):
+            register.print_changed_variables(plan, spec, identity.placement_index)
     if registry.sibling_runs:
         register.print_differing_ranks(plan, registry)
     for line in _render_rank(plan, identity, spec).splitlines() if verbose else ():

@@ -327,14 +327,15 @@ def print_warnings(plan: Plan, spec: RunSpec | None = None, codes: Sequence[str]
         print_changed_variables(plan, spec)
 
 
-def print_changed_variables(plan: Plan, spec: RunSpec) -> None:
-    """Print which inherited variables are changed or cleared for ranks."""
+def print_changed_variables(plan: Plan, spec: RunSpec, index: int = 0) -> None:
+    """Print which inherited variables are changed or cleared for ranks, or for the rank with an index."""
+    of_which = f"inherited variables {f'of rank {index} ' if index else ''}that conflict with the plan"
     parts: dict[str, list[str]] = {"cleared": [], "replaced": []}
-    for name, after in find_changed(plan, spec).items():
+    for name, after in find_changed(plan, spec, index).items():
         now = "" if after is None else f" (now {after})"
         parts["replaced" if now else "cleared"].append(f"{name}={spec.base[name]}{now}")
     if text := "; ".join(f"{what} {', '.join(changed)}" for what, changed in parts.items() if changed):
-        print_message(f"inherited variables that conflict with the plan: {text} (--keep-env keeps them)")
+        print_message(f"{of_which}: {text} (--keep-env keeps them)")
 
 
 def warn_about_launcher(plan: Plan | None, nodes: JobNodes | None, verb: str = "run") -> None:

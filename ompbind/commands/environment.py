@@ -183,15 +183,17 @@ def fill_variables(spec: RunSpec, fields: Fields) -> dict[str, str]:
     return {name: fill(value, fields, name) for name, value in spec.added_variables}
 
 
-def find_changed(plan: Plan, spec: RunSpec) -> dict[str, str | None]:
+def find_changed(plan: Plan, spec: RunSpec, index: int = 0) -> dict[str, str | None]:
     """Return the caller's variables that ompbind changes (new value) or removes (None) for ranks.
+
+    In each group, the placement with an index stands for all ranks.
 
     Nothing is returned inside another run of ompbind: that run has set these variables, not the user.
     """
     changed: dict[str, str | None] = {}
     for part, own in list_parts(plan, spec):
         if not (own.keep_env or names.OMPBIND_RANK in own.base):
-            changed |= find_overridden_variables(own.base, make_thread_variables(part, 0))
+            changed |= find_overridden_variables(own.base, make_thread_variables(part, index))
     return changed
 
 

@@ -277,7 +277,8 @@ def _list_oversubscribed(plan: Plan) -> Iterator[str]:
     text = dict(plan.request.user_variables).get(_THREADS, "").partition(",")[0].strip()
     own = whole_number(text) or 0
     threads = max(placement.threads for placement in plan.placements)
-    if ranks := name_ranks(p for p in plan.placements if max(p.threads, own) > len(p.cpus)):
+    crowded = (each for each in plan.placements if max(each.threads, own) > len(each.cpus))
+    if ranks := name_ranks(crowded, plan.request.local_ranks):
         remedy = f"{_THREADS} of --env or --keep-env" if own > threads else "--threads"
         yield f"more threads than CPUs in {ranks}: they will wait for each other (lower {remedy})"
     processes = plan.request.processes_per_rank

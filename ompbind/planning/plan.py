@@ -6,7 +6,7 @@ placements, the reserved and idle CPUs, and notes on the choices that the reques
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from importlib import import_module
 
@@ -107,9 +107,9 @@ class Placement(Record):
         return self.compute | self.service_cpus if self.service_cpus else self.compute
 
 
-def name_ranks(placements: Iterable[Placement]) -> str:
-    """Return the numbers of some ranks for a message, "" if there are none."""
-    ranks = CpuSet(placement.rank for placement in placements)
+def name_ranks(placements: Iterable[Placement], local_ranks: Sequence[int] = ()) -> str:
+    """Return the numbers of some ranks, or their `local_ranks`, for a message, "" if there are none."""
+    ranks = CpuSet(local_ranks[each.rank] if local_ranks else each.rank for each in placements)
     return named("rank", ranks) if ranks else ""
 
 

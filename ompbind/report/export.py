@@ -23,9 +23,10 @@ def render_mask(plan: Plan) -> str:
     """Render the options of ompbind that give each rank the same CPUs; a line for each group.
 
     Service CPUs are the last CPUs of a part, as --service-cores takes them. CPUs of several ranks need
-    --share, which is an option of the whole run.
+    --share, which is an option of the whole run. After several groups, a line has the mask of all their
+    ranks, for `exec` under one launcher, if it can say all of it.
     """
-    lines = []
+    lines, masks = [], []
     for part in plan.parts:
         ranks = _confined_ranks(part)
         cpus = ((*placement.cpus, *placement.service_cpus) for placement in ranks)
@@ -36,8 +37,11 @@ def render_mask(plan: Plan) -> str:
         if part.request.is_unbound:
             words += ["--bind", "none"]
         lines.append(" ".join(words))
+        masks.append(mask)
+    if len(masks) > 1 and not any("--service-cores" in line or "--bind" in line for line in lines):
+        lines.append(f"-n {len(plan.placements)} -m {shlex.quote('|'.join(masks))}")
     if sum(len(placement.cpuset) for placement in plan.placements) > len(plan.used):
-        lines[0] += " --share"
+        lines[:: len(masks)] = [f"{line} --share" for line in lines[:: len(masks)]]  # the first one, and all
     return "\n".join(lines)
 
 

@@ -3,12 +3,14 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from ompbind.cpuset import CpuSet
 from tests.cli.command_lines import call
 from tests.launchers.environments import MPICH, OPEN_MPI_5, make_env
 from tests.live.conftest import allowed_list, one_line, required, state_of, two_cpus, wait_until
@@ -37,6 +39,51 @@ def read_report(done):
 
 def numbers(report):
     return [int(report[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")]
+
+
+AGENT = """#!/bin/sh
+sleep 1  # until the other agent runs: torchrun waits for it too
+export GROUP_WORLD_SIZE=2 RANK=$2 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 TORCHELASTIC_RUN_ID=x
+PYTHON -m ompbind exec -m CPUS -- sh -c 'grep Cpus_allowed_list /proc/self/status; sleep 1'
+"""
+
+
+@pytest.mark.parametrize(("different", "together"), [("", 2), ("--job", 4)])
+def test_agents_of_one_job_divide_the_machine(tmp_path, different, together):
+    """Agents of two jobs know nothing of each other: each takes all CPUs."""
+    cpus = ",".join(map(str, two_cpus()))
+    agent = tmp_path / "pt_elastic"
+    agent.write_text(AGENT.replace("PYTHON", shlex.quote(sys.executable)).replace("CPUS", cpus))
+    agent.chmod(0o755)
+    agents = [
+        subprocess.Popen([agent, "--node-rank", str(i), f"{different}{i}" * bool(different)], cwd=ROOT,
+                         stdout=subprocess.PIPE, text=True)
+        for i in range(2)
+    ]  # fmt: skip
+    outputs = [process.communicate(timeout=60)[0].split()[-1] for process in agents]
+    assert sum(len(CpuSet.from_list(text)) for text in outputs) == together
+
+
+def test_each_rank_reports_what_does_not_fit_its_own_part(ompbind):
+    """Parts of different sizes: a number of threads that fits the first rank may not fit another."""
+    first, second = two_cpus()
+    options = ("--share", "-m", f"{first}|{first},{second}", "-n", "2")
+    for rank, threads in enumerate("12"):
+        env = make_env(f"RANK={rank} SIZE=2 LOCAL_RANK={rank} LOCAL_SIZE=2", "OMPI_COMM_WORLD_")
+        script = ("sh", "-c", "echo $OMP_NUM_THREADS")
+        done = ompbind("exec", *options, "--", *script, env={**env, "OMP_NUM_THREADS": "1"})
+        assert done.stdout.strip() == threads
+        assert ("of rank 1" in done.stderr) == bool(rank)
+
+
+def test_a_bound_rank_reports_that_its_threads_are_too_many(ompbind, tmp_path):
+    launcher = tmp_path / "mpirun"
+    command = f"taskset -c {two_cpus()[0]} {shlex.quote(sys.executable)} -m ompbind exec -t 2 -- true"
+    launcher.write_text(f"#!/bin/sh\n{command}; true\n")
+    launcher.chmod(0o755)
+    env = {**os.environ, **make_env("RANK=1 SIZE=2 LOCAL_RANK=1 LOCAL_SIZE=2", "OMPI_COMM_WORLD_")}
+    done = subprocess.run([launcher], env=env, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "more threads than CPUs in rank 1" in one_line(done.stderr)
 
 
 BY_HAND = "--local-rank 1 --local-size 2"

@@ -12,6 +12,7 @@ from contextlib import nullcontext
 import pytest
 
 from tests.cli.command_lines import call
+from tests.launchers.environments import make_env
 from tests.live.conftest import is_alive, one_line, ranks_of, state_of, two_cpus, wait_until
 from tests.live.test_kills import BARE, FAMILY, check_kill, moments, wait_for_supervisor
 from tests.long import rounds
@@ -115,6 +116,18 @@ def test_formats_of_plan_show_all_groups_and_masks_give_the_same_cpus():
     masks = ["--name", "a", *first, "--", "x", ":", "--name", "b", *second, "--", "y"]
     cpus = call(*plan, "taskset", *words).stdout
     assert (call(*plan, "taskset", *masks).stdout, len(cpus.splitlines())) == (cpus, 4)
+
+
+def test_the_last_mask_of_several_groups_is_for_all_ranks_of_one_launcher():
+    at = ("--topology", "sample:two-sockets")
+    words = shlex.split("--share --name a -m '0-3|2-3' -n 2 -- x : --name b -n 2 -c 2 -- y")
+    mask = shlex.split(call("plan", *at, "--format", "mask", *words).stdout.splitlines()[-1])
+    cpus = call("plan", *at, "--format", "taskset", *words).stdout
+    assert call("plan", *at, "--format", "taskset", *mask, "--", "x").stdout == cpus
+    for rank in range(4):
+        env = make_env(f"RANK={rank} SIZE=4 LOCAL_RANK={rank} LOCAL_SIZE=4", "OMPI_COMM_WORLD_")
+        shown = call("exec", *at, "--dry-run", *mask, "--", "x", **env).stdout.splitlines()[-1]
+        assert f"CPUs {cpus.splitlines()[rank].split()[-1]}," in shown
 
 
 @pytest.mark.two_cpus
