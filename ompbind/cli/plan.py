@@ -12,6 +12,7 @@ from ompbind.cli.verb import Verb
 from ompbind.commands.environment import make_all_variables
 from ompbind.cpuset import join_words
 from ompbind.errors import OptionError
+from ompbind.planning.plan import Plan
 from ompbind.record import Record
 from ompbind.report import export
 from ompbind.report.picture import render_picture, render_plan_svg
@@ -75,6 +76,9 @@ FORMATS: Mapping[str, Format] = {
     "systemd": Format(render=export.render_systemd, ranks="one", takes="variables",
                       help="settings for the service of one rank"),
     "docker": Format(render=export.render_docker, ranks="any", takes="variables", help="and podman"),
+    **{name: Format(render=render, ranks="any", takes="variables", lacks_devices=True, lacks_groups=True)
+       for name, render in (("compose", export.render_compose), ("kubernetes", export.render_kubernetes),
+                            ("k8s", export.render_kubernetes))},
 }  # fmt: skip
 """Every format by its name, in the order of --help."""
 
@@ -116,7 +120,7 @@ def plan(ctx: VerbContext) -> int:
         if rank is None and last:
             raise OptionError(f"choose a rank with --rank, 0 to {last}")
         _, part = planned.find_part(rank or 0)
-        planned = part.replace(placements=(planned.placements[rank or 0],))
+        planned = _keep_ranks(planned, part, slice(rank or 0, (rank or 0) + 1))
         variables = variables[rank or 0 :][:1]
     for name in ("memory", "bind") if chosen.lacks_groups else ():
         if len({getattr(part.request, name) for part in planned.groups}) > 1:
@@ -129,12 +133,20 @@ def plan(ctx: VerbContext) -> int:
         print_message(f"warning: --format {format_} cannot give ranks their devices ({hint})")
     screen = [read_screen()] if chosen.takes == "screen" else []
     # groups follow each other if the format has a text for each rank
-    for first, part in planned.numbered_parts if chosen.ranks == "any" else [(0, planned)]:
+    by_group = chosen.ranks == "any" and not chosen.lacks_groups
+    for first, part in planned.numbered_parts if by_group else [(0, planned)]:
         of_part = slice(first, first + len(part.placements))
-        shown = part.replace(placements=planned.placements[of_part])
+        shown = _keep_ranks(planned, part, of_part)
         taken = [variables[of_part]] if chosen.takes == "variables" else screen
         write_stdout(chosen.render(shown, *taken))
     return 0
+
+
+def _keep_ranks(plan: Plan, part: Plan, ranks: slice) -> Plan:
+    """Return a part of a plan with some of the ranks, and with their share of the CPU quota."""
+    kept, quota = plan.placements[ranks], plan.machine.quota
+    own, every = (sum(len(rank.cpus) for rank in ranks) for ranks in (kept, plan.placements))
+    return part.replace(placements=kept, machine=plan.machine.replace(quota=quota and quota * (own / every)))
 
 
 VERB = Verb(

@@ -162,10 +162,13 @@ def make_request(
 
         visible = find_visible_devices(machine.devices, os.environ)
     requested_cpus = None if settings.sources.is_given("smt") else os.environ.get(CPUS_PER_TASK)
-    request = settings.request.replace(
+    own, in_pod = settings.request, settings.topology == LIVE and "KUBERNETES_SERVICE_HOST" in os.environ
+    is_limited = machine.quota or machine.allowed != machine.online or own.threads or own.cores or own.mask
+    request = own.replace(
         visible=visible,
         job_cpus=read_own_job_cpus() if settings.topology == LIVE else None,
         requested_cpus=whole_number(requested_cpus) or 0,
+        in_unlimited_pod=in_pod and not is_limited,
         workload=_read_preloaded_workload(settings, spec),
         user_variables=_user_variables(settings, spec),
         unfilled=_explain_unfilled(settings),

@@ -116,8 +116,6 @@ OTHER_OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("--json", "--format json", "--format"),
     ("--json --format", "--report FILE for the results, or 'ompbind plan --format json'", "--report"),
     ("--json", "'ompbind plan --format json'", "--dry-run"), ("--output=json", "--report FILE", ""),
-    ("--format=compose --format=docker-compose --format=k8s --format=kubernetes",
-     "'ompbind help containers', which shows a manifest", "--format"),
     ("-a --all -q --quiet", "no option: ps lists all runs, also with --format json", "ps"),
     ("-a --all", "the name of each run: 'ompbind ps' lists them", "stop"),
     ("--joblog", "--report {FILE}", ""), ("-V", "--version", ""),

@@ -11,7 +11,7 @@ from ompbind.machine.model import Level, Machine
 from ompbind.planning.devices.locality import find_locality, find_near
 from ompbind.planning.devices.visible import find_visible_devices
 from ompbind.planning.memory import measure_remote_memory, render_not_allowed
-from ompbind.planning.notes import OWN_CPUS, render_fewer_cpus
+from ompbind.planning.notes import IN_POD, OWN_CPUS, SET_THREADS, render_fewer_cpus
 
 SHARING_COST = (
     "threads that share a CPU take turns, and all threads of a parallel region wait for the last one"
@@ -47,12 +47,9 @@ def check_cpus(host: HostFacts, machine: Machine) -> Iterator[HostIssue]:
         return
     rank = host.enclosing[0] if host.enclosing and machine.allowed == host.enclosing[1] else None
     if rank is not None:
-        limits, remedy = f"the enclosing run (rank {rank})", "none needed: a rank has its own CPUs"
+        limits, remedy = f"limited by the enclosing run (rank {rank})", "none needed: a rank has its own CPUs"
     else:
-        usable = machine.online if host.cpuset is None else machine.online & host.cpuset
-        limited_by = (usable != machine.online, machine.allowed != usable)  # cgroup, mask
-        causes = ("the cpuset of the cgroup", "the inherited affinity mask")
-        limits = " and ".join(compress(causes, limited_by))
+        limits = "; ".join(text for _, text in machine.restrictions) or "limited by an affinity mask"
         in_container = "docker and podman: --cpuset-cpus; Kubernetes: CPU requests"
         outside = "change AllowedCPUs= of the systemd unit, or request more CPUs from the batch system"
         origins = "taskset, numactl, a batch system or launcher, or a parent process that OpenMP has bound"
@@ -61,9 +58,9 @@ def check_cpus(host: HostFacts, machine: Machine) -> Iterator[HostIssue]:
         if unbound := next(filter(None, started_by), ""):
             of_mask = f"to use more CPUs, start the launcher as '{unbound}'"
         ways = (in_container if host.kernel.container else outside, of_mask)
-        remedy = "; ".join(compress(ways, limited_by))
+        remedy = "; ".join(compress(ways, ("cpuset cgroup" in limits, "affinity mask" in limits)))
     online = count(len(machine.online), "online CPU")
-    found = f"{len(machine.allowed)} of {online} allowed ({machine.allowed}): limited by {limits}"
+    found = f"{len(machine.allowed)} of {online} allowed ({machine.allowed}): {limits}"
     if len(machine.allowed) > 1 or rank is not None:
         why = "programs that count or name all online CPUs get fewer; ompbind uses only the allowed CPUs"
         yield note("CPUs", found, why, remedy)
@@ -127,6 +124,8 @@ def check_quota(host: HostFacts, machine: Machine) -> Iterator[HostIssue]:
     if quota is None or quota >= cpus:
         found = "none" if quota is None else f"{count(quota, 'CPU')}, enough for all allowed CPUs"
         yield ok("CPU quota", found)
+        if quota is None and machine.allowed == machine.online and "KUBERNETES_SERVICE_HOST" in host.env:
+            yield note("CPU quota", IN_POD, "pools count all CPUs of the node", SET_THREADS)
         return
     found = f"the cgroup limits CPU time to {quota:g} of {count(cpus, 'allowed CPU')}"
     why = "thread pools sized by CPU count exhaust the quota, and then all threads are throttled"

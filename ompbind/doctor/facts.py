@@ -67,7 +67,7 @@ class CommandFacts(Record):
 class HostFacts(Record):
     """All facts about this host, this environment and the command.
 
-    `machine` is None if it could not be read; `error` is then the reason. `cpuset` is that of the cgroup.
+    `machine` is None if it could not be read; `error` is then the reason.
     `may_bind` is the permission for sched_setaffinity, `may_place_memory` for set_mempolicy. `others` is what
     other processes used of the allowed CPUs just now, `idle` are the allowed CPUs that were hardly used.
     `hold` says whether --hold works, and why not.
@@ -81,7 +81,6 @@ class HostFacts(Record):
     env: Mapping[str, str]
     machine: Machine | None = None
     error: str = ""
-    cpuset: CpuSet | None = None
     may_bind: Permission = Permission.UNKNOWN
     may_place_memory: Permission = Permission.UNKNOWN
     hold: str = UNKNOWN

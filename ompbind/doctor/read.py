@@ -25,7 +25,6 @@ from ompbind.inspection.diagnosis import is_relevant
 from ompbind.inspection.verdict import CpuUsage, measure_others, read_own_usage
 from ompbind.launchers.launchers import LAUNCHERS
 from ompbind.machine.read import read_machine
-from ompbind.machine.read.linux_cgroup import read_limits
 from ompbind.machine.read.linux_topology import CPU, NODE
 from ompbind.machine.read.root import DirectoryRoot, Root, numbered, parse_meminfo, read_word
 from ompbind.planning.other_runs import LiveRun, find_other_runs
@@ -137,7 +136,6 @@ def _add_system_facts(host: HostFacts, before: CpuUsage) -> HostFacts:
     return host.replace(
         others=others,
         idle=idle,
-        cpuset=read_limits(root).cpuset,
         may_bind=try_call(lambda: os.sched_setaffinity(0, os.sched_getaffinity(0))),
         may_place_memory=try_call(reset_policy),
         hold=try_hold(root),

@@ -181,6 +181,7 @@ class Machine(Record):
     the cgroup in CPUs, None without a limit. `task_limit` is the limit that leaves the fewest tasks.
     `bindable` is False on systems without affinity masks. `remarks` describe facts that the reader could not
     read or had to correct. `memory_allowed` are the NUMA nodes whose memory may be used, None if unknown.
+    `restrictions` are why online CPUs are not allowed: (CPUs, a clause about what excludes them) pairs.
     `refused_policies` are the modes of --memory that the kernel refuses, each with the reason, and with
     `prefers_one_node` it can prefer one NUMA node only; both are read before a plan with --memory is made.
     `devices` are in device order; they, and sizes of caches in files of Linux, are read on request only.
@@ -202,6 +203,7 @@ class Machine(Record):
     bindable: bool = True
     remarks: tuple[str, ...] = ()
     memory_allowed: CpuSet | None = None
+    restrictions: tuple[tuple[CpuSet, str], ...] = ()
     refused_policies: tuple[tuple[str, str], ...] = ()
     prefers_one_node: bool = False
     devices: tuple[Device, ...] = ()

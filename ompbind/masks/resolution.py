@@ -106,11 +106,12 @@ def _resolve_part(mask: Mask, items: tuple[Item, ...], usable: UsableCpus) -> Re
 
 def _find_unusable(mask: Mask, item: Item, cpus: CpuSet, usable: UsableCpus) -> Iterator[MaskError]:
     machine = usable.machine
-    not_allowed = "not allowed: outside the affinity mask or cgroup that ompbind was started in"
+    limited = cpus & machine.online - machine.allowed
+    causes = "; ".join(text for excluded, text in machine.restrictions if excluded & limited)
     for unusable, verbs, reason in (
         (cpus - machine.online - machine.offline, ("does", "do"), "not exist on this machine"),
         (cpus & machine.offline, ("is", "are"), "offline"),
-        ((cpus & machine.online) - machine.allowed, ("is", "are"), not_allowed),
+        (limited, ("is", "are"), f"not allowed: {causes or 'by an affinity mask or a batch system'}"),
     ):
         if unusable:
             message = f"{named('CPU', unusable)} {verbs[len(unusable) > 1]} {reason}"

@@ -373,6 +373,9 @@ def _load_device_notes(plan: Plan) -> Iterable[Note]:
     return (*notes.explain_devices(plan), *(notes.explain_variables(plan) if plan.has_devices else ()))
 
 
+IN_POD = "in Kubernetes, a CPU request without a limit gives no CPUs of its own, and is not visible here"
+SET_THREADS = "-t N, or OMPBIND_THREADS from the downward API (resourceFieldRef: requests.cpu)"
+_UNLIMITED = f"{IN_POD}: ranks use all CPUs of the node ({SET_THREADS}, sets the threads of a rank)"
 _NOT_BINDABLE = "this system cannot confine a process to CPUs: only thread counts are set"
 
 _SUBJECTS = (
@@ -392,6 +395,7 @@ _SUBJECTS = (
     Subject(texts=explain_memory),
     Subject(texts=_list_quota, of_run=True),
     Subject(code="quota-cpus", texts=_list_first_cpus, of_run=True),
+    Subject(code="pod", texts=lambda plan: [_UNLIMITED] * plan.request.in_unlimited_pod, of_run=True),
     Subject(code="task-limit", texts=_list_task_limit, warning=True, of_run=True),
     Subject(code="job-cpus", texts=_list_job_cpus, warning=True),
     Subject(code="oversubscribed", texts=_list_oversubscribed, warning=True),

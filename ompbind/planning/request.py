@@ -173,6 +173,7 @@ class Request(Record):
     `workload` is what is known about the command, `omp_runtime` the runtime that the user specified,
     `user_variables` are OpenMP variables (name, value) that ranks get instead of the plan's, `memory_bytes`
     is the memory that each rank will need (0: unknown), and `unfilled` a text about placeholders that stay.
+    `in_unlimited_pod`: in Kubernetes, and neither limits there nor options say how many CPUs ranks have.
     `container` is the number of a container that does not see others on its CPUs, 0 if there is none; cores
     before the row `start` are the last ones.
 
@@ -217,6 +218,7 @@ class Request(Record):
     nodes: Mask | None = None
     compat: Compat | None = None
     memory_bytes: int = 0
+    in_unlimited_pod: bool = False
     container: int = 0
     start: int = 0
     outside_ranks: int = 0

@@ -1,4 +1,4 @@
-"""A plan as options of other tools: masks, variables, taskset, numactl, srun, systemd, docker, vLLM, SGLang.
+"""A plan as options of other tools: masks, variables, taskset, numactl, srun, systemd, containers, servers.
 
 Other tools take the CPUs of a rank as a set of OS numbers. They know neither the order of CPUs nor which
 thread gets which CPU. A format sets the memory policy that `run` sets (none for `--memory local`), and
@@ -6,15 +6,18 @@ refuses a policy that its tool does not have. On a system that cannot bind proce
 RequestError. To add a format: one function, and one row in `cli.plan`.
 """
 
+import json
 import re
 import shlex
 from collections.abc import Iterable, Sequence
 
-from ompbind.commands.rank_variables import Variables
+from ompbind.commands.rank_variables import NAMES_OF_DEVICES, RANK_VARIABLES, Variables
 from ompbind.cpuset import CpuSet, render_sequence
 from ompbind.errors import RequestError
 from ompbind.machine.devices import AMD, NVIDIA, Device, DeviceKind, sort_by_address
 from ompbind.openmp.binding import Bind
+from ompbind.openmp.runtimes import KMP_AFFINITY, PLACE_VARIABLES
+from ompbind.planning.devices.visible import VENDOR_VARIABLES
 from ompbind.planning.plan import Placement, Plan
 from ompbind.planning.request import MemoryMode
 
@@ -118,24 +121,79 @@ def render_docker(plan: Plan, variables: Sequence[Variables]) -> str:
     for placement, environment in zip(_confined_ranks(plan), variables, strict=True):
         nodes = _memory_nodes(placement)
         memory = [f"--cpuset-mems={nodes}"] if nodes else []
-        cpus = f"--cpuset-cpus={placement.cpuset}"
-        devices = _make_container_options(plan, placement)
-        visible = plan.request.visible  # indices count the GPUs of the container only
-        words = visible.words if visible else ()
+        quota = _find_quota(plan, placement)
+        cpus = f"--cpuset-cpus={placement.cpuset}" + (f" --cpus={quota:g}" if quota else "")
+        words = plan.request.visible.words if plan.request.visible else ()  # indices count its own GPUs
         indices = {word.variable for word in words if not word.word.startswith(("GPU-", "MIG-"))}
-        values = _list_values(environment, "the options of a rank are one line")
-        own = [f"--env {shlex.quote(f'{name}={value}')}" for name, value in values if name not in indices]
-        lines.append(" ".join([cpus, *memory, *devices, *own]))
+        values = _list_values(environment, indices, form="the options of a rank are one line")
+        own = [f"--env {shlex.quote(f'{name}={value}')}" for name, value in values]
+        lines.append(" ".join([cpus, *memory, *_make_container_options(plan, placement), *own]))
     return "\n".join(lines)
 
 
-def _list_values(environment: Variables, form: str) -> list[tuple[str, str]]:
-    """Return the variables that are set, by name; raises RequestError for values of several lines."""
+def _find_quota(plan: Plan, placement: Placement) -> float | None:
+    """Return the part of a rank in the CPU quota, in CPUs; None if its CPUs are no more than that."""
+    share = len(placement.cpus) / sum(len(rank.cpus) for rank in plan.placements)  # as for its threads
+    quota = plan.machine.quota and max(0.01, round(plan.machine.quota * share, 2))  # 0 is no limit
+    return quota if quota and quota < len(placement.cpuset) else None
+
+
+def render_compose(plan: Plan, variables: Sequence[Variables]) -> str:
+    """Render a service of Compose for each rank; raises RequestError for memory as `render_docker`."""
+    _check_memory(plan, "Compose", MemoryMode.BIND)
+    lines = ["services:"]
+    for placement, environment in zip(_confined_ranks(plan), variables, strict=True):
+        lines += [f"  rank-{placement.rank}:", f'    cpuset: "{placement.cpuset}"']
+        lines += [f"    cpus: {quota:g}"] if (quota := _find_quota(plan, placement)) else []
+        if nodes := _memory_nodes(placement):
+            lines.append(f"    # not here: memory of NUMA nodes {nodes} (Compose has no cpuset_mems)")
+        values = _list_values(environment, _OF_DEVICES)
+        lines += ["    environment:", *(f"      {_quote(name)}: {_quote(value)}" for name, value in values)]
+    return "\n".join(lines)
+
+
+_KUBERNETES_HEAD = """\
+# Containers get CPUs of their own from a kubelet with cpuManagerPolicy: static, in pods of
+# QoS class Guaranteed: integers of CPUs, and requests = limits, of memory too (add it).
+# The kubelet chooses the CPUs: OMP_PLACES and others with numbers of CPUs are left out, and
+# 'ompbind run -t N -- COMMAND' binds. With SMT, full-pcpus-only needs whole cores.
+containers:"""
+
+
+def render_kubernetes(plan: Plan, variables: Sequence[Variables]) -> str:
+    """Render a container of Kubernetes for each rank: the number of CPUs of its cores, or its quota."""
+    _check_memory(plan, "Kubernetes")
+    lines = [_KUBERNETES_HEAD]
+    for placement, environment in zip(_confined_ranks(plan), variables, strict=True):
+        cpus = plan.machine.table.whole(placement.cpuset) - (plan.used - placement.cpuset)
+        number = max(1, int(_find_quota(plan, placement) or len(cpus)))
+        lines += [f"  - name: rank-{placement.rank}", "    resources:"]
+        lines += [f'      {word}: {{cpu: "{number}"}}' for word in ("requests", "limits")] + ["    env:"]
+        values = _list_values(environment, _OF_DEVICES | _OF_CPUS)
+        lines += (f"      - {{name: {_quote(name)}, value: {_quote(value)}}}" for name, value in values)
+    return "\n".join(lines)
+
+
+_OF_DEVICES = {*VENDOR_VARIABLES, *NAMES_OF_DEVICES}
+_OF_CPUS = {name for name in RANK_VARIABLES if name.endswith("CPUS")}
+_OF_CPUS |= {*PLACE_VARIABLES, KMP_AFFINITY, "SGLANG_CPU_OMP_THREADS_BIND"}
+"""Variables that a container with other devices, or with other CPUs, must not have."""
+
+
+def _quote(text: str) -> str:
+    """Return a text as a string of JSON that is YAML too; to Compose and Kubernetes, $$ means $."""
+    quoted = json.dumps(text.replace("$", "$$"), ensure_ascii=False)
+    illegal = "[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]"  # in YAML
+    return re.sub(illegal, lambda found: f"\\u{ord(found[0]):04x}", quoted)
+
+
+def _list_values(environment: Variables, hidden: Iterable[str] = (), form: str = "") -> list[tuple[str, str]]:
+    """Return the variables that are set, by name; raises RequestError for several lines if `form` has one."""
     for name, value in environment.items():
-        if value is not None and "\n" in value:
+        if form and value is not None and "\n" in value:
             hint = "use --format sh or --format json"
             raise RequestError(f"the value of {name} has several lines, but {form}", hint=hint)
-    return sorted((name, value) for name, value in environment.items() if value is not None)
+    return sorted((key, text) for key, text in environment.items() if text is not None and key not in hidden)
 
 
 def render_sh(plan: Plan, variables: Sequence[Variables]) -> str:
@@ -153,7 +211,7 @@ def render_env(plan: Plan, variables: Sequence[Variables]) -> str:
     Raises RequestError for a value of several lines, which the format cannot represent.
     """
     (environment,) = variables
-    values = _list_values(environment, "NAME=VALUE lines have only one")
+    values = _list_values(environment, form="NAME=VALUE lines have only one")
     return "\n".join(f"{name}={value}" for name, value in values)
 
 
@@ -247,10 +305,8 @@ def _check_memory(plan: Plan, tool: str, *supported: MemoryMode, starts_workers:
     """
     mode = plan.request.memory
     if mode not in (MemoryMode.LOCAL, *supported):
-        if starts_workers:
-            hint = f"leave --memory out: {tool} starts its workers itself"
-        else:
-            hint = f"leave --memory out, or start each rank with: ompbind exec --memory {mode} -- COMMAND"
+        other = f", or start each rank with: ompbind exec --memory {mode} -- COMMAND"
+        hint = "leave --memory out" + (f": {tool} starts its workers itself" if starts_workers else other)
         raise RequestError(f"{tool} has no option for --memory {mode}", hint=hint)
 
 

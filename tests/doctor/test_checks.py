@@ -44,6 +44,10 @@ def here(machine=PLAIN, env=(), allowed=None, **changes):
     return facts.HostFacts(env=dict(env), machine=machine, **{"runs": (), **changes})
 
 
+IN_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+LIMITED = PLAIN.replace(allowed=CPUS("0-3"), restrictions=[(CPUS("4-7"), "the cpuset cgroup /x excludes")])
+
+
 def plain(**changes):
     return here(PLAIN.replace(**changes))
 
@@ -104,8 +108,8 @@ TABLE = [
     ("machine", ERROR, "no CPU is allowed", here(None, error="no CPU is allowed")),
     ("machine", ERROR, "cannot bind processes", plain(bindable=False)),
     ("cpus", OK, "all 8 online CPUs are allowed", here()),
-    ("cpus", NOTE, "4 of 8 online CPUs allowed (0-3): limited by the inherited", here(allowed="0-3")),
-    ("cpus", NOTE, "limited by the cpuset of the cgroup", here(allowed="0-3", cpuset=CPUS("0-3"))),
+    ("cpus", NOTE, "4 of 8 online CPUs allowed (0-3): limited by an affinity mask", here(allowed="0-3")),
+    ("cpus", NOTE, "allowed (0-3): the cpuset cgroup /x excl", here(LIMITED)),
     ("cpus", ERROR, "1 of 8 online CPUs allowed (5)", here(allowed="5")),
     ("cpus", NOTE, "limited by the enclosing run (rank 3)", here(allowed="5", enclosing=(3, CPUS("5")))),
     ("cores", NOTE, "2 cores only partly allowed: not CPUs 4-5", here(SMT, allowed="0-3,6-7")),
@@ -114,6 +118,8 @@ TABLE = [
     ("set-apart", NOTE, "CPUs 6-7: isolated", plain(isolated=CPUS("6-7"))),
     ("smt", OK, "8 hardware threads per core: ranks use 4", here(make_machine(Shape(smt=8)))),
     ("quota", NOTE, "the cgroup limits CPU time to 2.5 of 8 allowed CPUs", plain(quota=2.5)),
+    ("quota", NOTE, "CPU request without a limit gives no CPUs", here(env=IN_POD)),
+    ("quota", OK, "none", here(LIMITED, env=IN_POD)),
     ("task-limit", OK, "no limit", here()),
     ("task-limit", OK, "pids.max leaves 30 of 50 proc", plain(task_limit=TASKS.replace(limit=50))),
     ("task-limit", NOTE, "leaves 0 of 9 proc", plain(task_limit=TASKS)),
@@ -279,9 +285,9 @@ def test_any_value_of_a_variable_is_reported_in_whole_words(env, machine):
 def test_reasons_and_remedies_depend_on_the_cause():
     docker = facts.KernelFacts(container="Docker")
     for host, remedy in (
-        (here(allowed="5", cpuset=CPUS("5"), kernel=docker), "--cpuset-cpus"),
-        (here(allowed="5", cpuset=CPUS("5")), "AllowedCPUs="),
-        (here(allowed="5"), "taskset -p"),
+        (here(LIMITED, kernel=docker), "--cpuset-cpus"),
+        (here(LIMITED), "AllowedCPUs="),
+        (here(LIMITED.replace(restrictions=[(CPUS("4-7"), "the affinity mask")])), "taskset -p"),
     ):
         (found,) = issues_of("cpus", host)
         assert remedy in found.remedy

@@ -53,7 +53,7 @@ def test_whether_ranks_can_be_held(doctor, ompbind):
 def test_one_cpu_by_taskset_and_a_missing_command_are_errors(doctor):
     cpu = two_cpus()[1]
     before = [required("taskset"), "-c", str(cpu)]
-    assert f"({cpu}): limited by the inherited" in doctor(code=1, before=before)["CPUs"]["found"]
+    assert f"({cpu}): the affinity mask of this process" in doctor(code=1, before=before)["CPUs"]["found"]
     assert doctor("nosuch-command", code=1)["command"]["found"] == "command not found: nosuch-command"
 
 

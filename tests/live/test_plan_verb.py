@@ -2,14 +2,16 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from tests.cli.command_lines import call
-from tests.live.conftest import OMPBIND, required, run_program
+from tests.live.conftest import OMPBIND, one_line, required, run_program, two_cpus
 from tests.machines import Shape, write_tree
 
 EXTRA = 'it\'s\n two "lines" $HOME `x` \\ *'
@@ -61,6 +63,28 @@ def test_the_machine_of_a_plan_can_be_piped_in(ompbind, dual):
     assert done.stdout == shown.replace(dual, "/dev/stdin") != ""
 
 
+@pytest.mark.parametrize(("args", "shares"), [
+    ("-n 2", ["1.5", "1.5"]), ("-n 2 --rank 1", ["1.5"]), ("-n 2 -m 0-4|5", ["2.5", "0.5"]),
+    ("--name a -c 5 -- x : --name b -c 1 -- y", ["2.5", "0.5"]),
+])  # fmt: skip
+def test_containers_get_their_part_of_the_quota(dual, tmp_path, args, shares):
+    topo = json.loads(call("topo", "--format", "json", "--topology", dual).stdout)
+    (tmp_path / "limited.json").write_text(json.dumps({**topo, "quota_cpus": 3}))
+    for name, pattern in (("docker", "--cpus=([0-9.]+)"), ("compose", "^    cpus: (.*)$")):
+        shown = call("plan", "--topology", str(tmp_path / "limited.json"), "--format", name, *args.split())
+        assert re.findall(pattern, shown.stdout, re.M) == shares, shown.stderr
+    assert shown.stdout.count("services:") == 1
+    assert call("plan", "--format", "k8s").stdout == call("plan", "--format", "kubernetes").stdout
+
+
+def test_in_kubernetes_without_limits_a_note_says_that_a_request_gives_no_cpus(ompbind, quota):
+    env, note = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "request without a limit gives no CPUs of its own"
+    for options, is_told in (((), True), (("-t", "1"), False), (("--topology", "sample:epyc-2p"), False)):
+        shown = one_line(ompbind("plan", *options, env=env).stdout)
+        assert (note in shown, "requests.cpu" in shown) == (is_told, is_told)
+    assert note not in one_line(ompbind("plan", env=env, before=quota(1)).stdout)
+
+
 def test_a_picture_in_a_pipe_needs_only_the_characters_of_its_encoding(ompbind):
     args = ("plan", "-n", "2", "--format", "picture", "--topology", "synthetic:numa:2 core:1600 pu:1")
     for encoding, times in (("latin-1", "x"), ("utf-8", "\N{MULTIPLICATION SIGN}")):
@@ -101,3 +125,21 @@ def test_a_reader_that_closes_the_pipe_causes_no_error_message(ompbind):
     done = ompbind("topo", "--format", "json", **settings)
     os.close(write_end)
     assert (done.returncode, done.stderr) == (-signal.SIGPIPE, "")
+
+
+def test_the_error_about_a_cpu_says_what_excludes_it(ompbind, cgroup):
+    first, other = two_cpus()
+    confine = (required("taskset"), "-c", str(first))
+
+    def explain(*before):
+        return one_line(ompbind("run", "-m", str(other), "--", "true", before=before).stderr)
+
+    own = rf"CPU {other} is not allowed: the affinity mask of this process.* excludes CPUs? \S+; "
+    assert re.search(rf"{own}its parent \(PID {os.getpid()}, \S+\) has (all|the mask) ", explain(*confine))
+    in_shell = explain(*confine, "sh", "-c", '"$@"; exit $?', "sh")
+    assert re.search(rf"{own}its parent \(PID \d+, sh\) has the same mask", in_shell)
+    nodes = re.search(r"Mems_allowed_list:\t(.*)", Path("/proc/self/status").read_text())[1]
+    both = ("/sys/fs/cgroup/cpuset", "/sys/fs/cgroup")  # by version of cgroups
+    directory, before = cgroup(dict.fromkeys(both, ("cpuset.mems", nodes)))
+    (directory / "cpuset.cpus").write_text(str(first))
+    assert f"CPU {other} is not allowed: the cpuset cgroup {directory} excludes CPU" in explain(*before)

@@ -102,6 +102,13 @@ def read_slurm(texts):
     return zip(cpus, nodes or [None] * len(cpus), strict=True)
 
 
+def read_compose(texts):
+    """Read the services without a parser of YAML, and the comment on what Compose cannot give."""
+    for service in texts[0].split("\n  rank-")[1:]:
+        nodes = re.search(r"# .* NUMA nodes (\S+) ", service)
+        yield listed(re.search(r'^    cpuset: "(.+)"$', service, re.M)[1]), nodes and listed(nodes[1])
+
+
 def read_systemd(texts):
     """Read as systemd does: an empty assignment resets the earlier ones."""
     for text in texts:
@@ -119,6 +126,7 @@ READ = {
     "taskset": lambda texts: read_lines(texts, ["taskset", "-c"], "none", "none"),
     "numactl": lambda texts: read_lines(texts, ["numactl"], "--physcpubind", "--membind"),
     "docker": lambda texts: read_lines(texts, [], "--cpuset-cpus", "--cpuset-mems"),
+    "compose": read_compose,
     "vllm": lambda texts: read_server(texts, SERVERS["vllm"]),
     "sglang": lambda texts: read_server(texts, SERVERS["sglang"]),
     "slurm": read_slurm, "systemd": read_systemd,
@@ -133,7 +141,7 @@ def test_ranks_have_the_same_cpus_when_read_back(plan):
         is_server = name in SERVERS
         given = [rank.cpus[: rank.threads] if is_server else rank.cpuset for rank in plan.placements]
         assert ranks == [(set(cpus), None) for cpus in given]
-        if name in ("numactl", "docker", "systemd", "slurm"):
+        if name in ("numactl", "docker", "compose", "systemd", "slurm"):
             nodes = [set(placement.memory_nodes) for placement in plan.placements]
             assert [nodes for _, nodes in read(render(name, bound))] == nodes
         assert not any(cpu in plan.reserved for cpus, _ in ranks for cpu in cpus)
@@ -177,6 +185,39 @@ def test_values_of_systemd_are_escaped(value):
 def test_values_that_a_tool_would_not_read_are_refused(name, value):
     with pytest.raises(RequestError, match="the value of X has"):
         render(name, made(ranks=1), f"X={value}")
+
+
+@pytest.mark.parametrize(("quota", "options", "docker", "kubernetes"), [
+    (None, {"ranks": 2}, [None, None], "8 8"), (1.5, {}, ["1.5"], "1"), (0.001, {}, ["0.01"], "1"),
+    (2.5, {"ranks": 2}, ["1.25", "1.25"], "1 1"), (3.0, {"mask": "0-3|4-5", "ranks": 2}, ["2", "1"], "2 1"),
+    (6.0, {"mask": "0-3|4-5", "ranks": 2}, [None, None], "8 4"),  # the CPUs limit as much
+    (None, {"mask": "0|8", "ranks": 2}, [None, None], "1 1"),  # two ranks on one core
+])  # fmt: skip
+def test_containers_divide_the_quota_and_in_kubernetes_have_whole_cpus(quota, options, docker, kubernetes):
+    plan = made(machine=make_machine(DUAL, quota=quota), **options)
+    lines = render("docker", plan)[0].splitlines()
+    assert [option(shlex.split(line), "--cpus") for line in lines] == docker
+    assert re.findall("^    cpus: (.*)$", render("compose", plan)[0], re.M) == [*filter(None, docker)]
+    text = render("kubernetes", plan)[0]
+    for word in ("requests", "limits"):
+        assert re.findall(f'^      {word}: {{cpu: "(.*)"}}$', text, re.M) == kubernetes.split()
+
+
+SPECIAL = ("a\nb", "\x85\u2028\x7f\x9f\ufeff\U0001f600\udce9", "$(A) $$B", *VALUES[1:])
+
+
+@given(st.text(st.characters(exclude_characters="{\0")) | st.sampled_from(SPECIAL))
+def test_any_value_is_right_in_yaml(yaml, value):
+    """Compose and Kubernetes read $$ as $, which keeps both from filling in variables."""
+    plan = made(ranks=2, mask="0-3|4-7")
+    services = yaml.safe_load(render("compose", plan, f"X={value}")[0])["services"]
+    containers = yaml.safe_load(render("kubernetes", plan, f"X={value}")[0])["containers"]
+    pods = [{pair["name"]: pair["value"] for pair in container["env"]} for container in containers]
+    for number, (service, pod) in enumerate(zip(services.values(), pods, strict=True)):
+        for environment in (service["environment"], pod):
+            assert (environment["X"], environment["RANK"]) == (value.replace("$", "$$"), str(number))
+        assert service["environment"]["OMPBIND_CPUS"] == service["cpuset"] == ("0-3", "4-7")[number]
+        assert not pod.keys() & {"OMP_PLACES", "OMP_PROC_BIND", "OMPBIND_CPUS"}, "the kubelet chooses CPUs"
 
 
 def test_limits_of_slurm():

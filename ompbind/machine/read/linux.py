@@ -2,14 +2,15 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 
-from ompbind.cpuset import EMPTY, CpuSet, parse_set
+from ompbind.cpuset import EMPTY, CpuSet, named, parse_set
 from ompbind.errors import REFUSED_HINT, MachineError
 from ompbind.machine.core_kinds import add_kinds, list_contradictions
 from ompbind.machine.model import Level, Machine, Node, Partition, check_size, drop_repeated
 from ompbind.machine.read import linux_topology
-from ompbind.machine.read.linux_cgroup import read_limits
+from ompbind.machine.read.linux_cgroup import CgroupLimits, read_limits
 from ompbind.machine.read.linux_tasks import read_task_limit
 from ompbind.machine.read.root import DirectoryRoot, Root, keyed_lines, read_list
 from ompbind.procfs.parsers import status_value
@@ -91,7 +92,27 @@ def read_root(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
     if traits[0].frequency is None and not machine.kinds:  # hypervisors show no frequencies
         remarks = list_contradictions(machine, root.read("proc/cpuinfo") or "")
         machine = machine.replace(remarks=(*machine.remarks, *remarks))
-    return machine
+    return machine.replace(restrictions=tuple(_list_restrictions(root, limits, machine)))
+
+
+def _list_restrictions(root: Root, limits: CgroupLimits, machine: Machine) -> Iterator[tuple[CpuSet, str]]:
+    """Yield why CPUs are not allowed: the cpuset; the affinity mask, and the masks of parent and PID 1."""
+    in_cpuset = machine.online & (limits.cpuset or machine.online)
+    if excluded := machine.online - in_cpuset:
+        yield excluded, f"the cpuset cgroup {limits.directory} excludes {named('CPU', excluded)}"
+    if not (excluded := in_cpuset - machine.allowed):
+        return
+    hidden = "" if limits.cpuset else ", or a cpuset that is not visible here,"
+    text = f"the affinity mask of this process{hidden} excludes {named('CPU', excluded)}"
+    key, own = "Cpus_allowed_list", root.read("proc/self/status") or ""
+    parent = status_value(own, "PPid")
+    for pid in dict.fromkeys((parent, "1")):
+        status = root.read(f"proc/{pid}/status") or ""
+        if (mask := status_value(status, key)) and pid != status_value(own, "Pid"):
+            who = f"its parent (PID {pid}, {status_value(status, 'Name')})" if pid == parent else "PID 1"
+            has = "all CPUs" if machine.online <= CpuSet.from_list(mask) else f"the mask {mask}"
+            text += f"; {who} has {'the same mask' if mask == status_value(own, key) else has}"
+    yield excluded, text
 
 
 def add_isolated(affinity: CpuSet, usable: CpuSet, isolated: CpuSet) -> CpuSet:
