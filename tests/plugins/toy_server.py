@@ -55,8 +55,8 @@ def load_plugins():
 
 def run_worker(pipe, nodes):
     cpus = ",".join(map(str, sorted(os.sched_getaffinity(0))))
-    if os.environ.get("TOY") == "binds":
-        os.sched_setaffinity(0, range(os.cpu_count()))
+    if bound := os.environ.get("TOY_BINDS"):
+        os.sched_setaffinity(0, map(int, bound.split()))
     pipe.send({"cpus": cpus, "nodes": nodes, **{name: os.environ.get(name) for name in NAMES.split()}})
     with suppress(EOFError):
         pipe.recv()
