@@ -185,7 +185,8 @@ def _find_conflicts(
     if rank.identity.local_rank and not all_ranks:
         return
     wanted = whole_number(os.environ.get(CPUS_PER_TASK)) or 0
-    if rank.launcher == SLURM.name and len(allowed) < wanted:
+    sizes = {len(mask) for mask in read_task_masks(os.environ, rank.launcher)}
+    if rank.launcher == SLURM.name and len(allowed) < wanted and len(sizes) < 2:  # else a list counts
         hint = f"write 'srun --cpus-per-task={wanted}': srun does not take it from sbatch"
         yield f"{this} {cpus}, but {CPUS_PER_TASK} is {wanted}", hint
     size = rank.identity.local_size

@@ -85,6 +85,8 @@ def test_a_task_whose_cpus_are_hardware_threads_is_warned_about(command, machine
     CPU_BIND_LIST=0x01,0x01,0x06,0x08 |         | (write 'srun --cpu-bind=none': then
     CPU_BIND_LIST=0x01                | --share |
     CPU_BIND_LIST=0x0F                |         |
+    CPU_BIND_LIST=0x01,0x06,0x08,0x10 CPUS_PER_TASK=2 |  |
+    CPU_BIND_LIST=0x01,0x02,0x04,0x08 CPUS_PER_TASK=2 |  | but SLURM_CPUS_PER_TASK is 2 (write
 """))  # fmt: skip
 def test_what_is_advised_where_ranks_have_the_same_cpus(variables, options, text):
     """Without binding, ompbind could divide the CPUs, but not fewer CPUs than ranks."""
