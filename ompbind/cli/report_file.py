@@ -11,10 +11,7 @@ import select
 import shlex
 import signal
 import stat
-import time
-from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeAlias
 
 from ompbind.errors import REFUSED, LaunchError, RequestError
 from ompbind.execution import safe_files
@@ -22,13 +19,11 @@ from ompbind.execution.output.log_files import is_log
 from ompbind.execution.signals import block_signals
 from ompbind.record import Record
 
-READER_WAIT_S = 60.0
-"""Seconds that a named pipe is given to be opened by a reader, and then between two reads."""
+READ_WAIT_S = 5.0  # for the reader of a pipe that is full
 
 _TEMPORARY = r"\.ompbind-[0-9a-f]{16}\.tmp"  # the names of files that replace others
 HEAD_BYTES = 100  # from the start of a file: they show of what kind it is
 _TO_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-_POLL_S = 0.02  # between two tries to open a pipe: the kernel reports no reader that arrives
 _HINTS = {
     errno.EBADF: "choose a file, or redirect it: N>FILE",
     errno.EEXIST: "choose another file, or replace the file with --force",
@@ -113,41 +108,21 @@ def _find_hint(error: Exception, path: str) -> str:
     return hint.format(path=shlex.quote(path), directory=shlex.quote(os.path.dirname(path)))
 
 
-Waiter: TypeAlias = Callable[[Callable[[], bool], int, str], None]
-"""Waits until a condition holds; after the limit it raises OSError with a number and a text: "… for 10 s"."""
-
-
-def write_report(
-    file: ReportFile,
-    text: str,
-    wait_s: float = READER_WAIT_S,
-    is_requested: Callable[[], bool] = lambda: False,
-) -> None:
+def write_report(file: ReportFile, text: str) -> None:
     """Write a report and a newline, once; an existing file keeps its mode, a new file gets that of umask.
 
-    A named pipe must get a reader within `wait_s` seconds, and so must each further write to it. Signals are
-    blocked, so that the report is whole; one with which `is_requested` returns True ends these waits. Raises
-    LaunchError if the report cannot be written. A file is then unchanged, or empty if it had to be written in
-    place.
+    Signals are blocked, so that the report is whole. Raises LaunchError if the report cannot be written, also
+    to a pipe without a reader, or whose reader does not read for READ_WAIT_S. A file is then unchanged, or
+    empty if it had to be written in place.
     """
-
-    def wait(holds: Callable[[], bool], number: int, why: str) -> None:
-        give_up_at = time.monotonic() + wait_s
-        while not holds():
-            if is_requested():
-                raise OSError(number, f"{why.rpartition(' ')[0]} before a signal came")
-            if time.monotonic() >= give_up_at:
-                raise OSError(number, f"{why} {wait_s:g} s")
-            time.sleep(_POLL_S)
-
     data = text.encode("utf-8", "backslashreplace") + b"\n"
     before, target = block_signals(), file.descriptor
     try:
         if file.directory is not None:
-            target = _replace_or_open(file, file.directory, data, wait)
+            target = _replace_or_open(file, file.directory, data)
         if target >= 0:
             with open(target, "wb", buffering=0):
-                _write(target, data, wait, in_place=file.directory is not None)
+                _write(target, data, in_place=file.directory is not None)
     except OSError as error:
         message = f"the report could not be written to {file.name}: {error.strerror}"
         raise LaunchError(message, hint=_find_hint(error, file.path)) from error
@@ -155,7 +130,7 @@ def write_report(
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _replace_or_open(file: ReportFile, directory: safe_files.OpenDirectory, data: bytes, wait: Waiter) -> int:
+def _replace_or_open(file: ReportFile, directory: safe_files.OpenDirectory, data: bytes) -> int:
     """Replace a file atomically, and return -1; if it can only be written in place, open and return it.
 
     The directory is closed. In a shared one only the file from before the start is used.
@@ -164,7 +139,6 @@ def _replace_or_open(file: ReportFile, directory: safe_files.OpenDirectory, data
     if not os.fstat(directory.fd).st_nlink:  # it was deleted, and may be there again
         directory.close()
         directory, name = safe_files.open_parent(file.path)
-    opened = -1
     try:
         old = directory.read_entry(name)
         if old is None or (directory.shared and not safe_files.is_same(file.before, old)):
@@ -177,18 +151,11 @@ def _replace_or_open(file: ReportFile, directory: safe_files.OpenDirectory, data
             except OSError as error:  # a mount point, as in containers, or in a directory of another user
                 if error.errno not in (errno.EBUSY, errno.EPERM, errno.EACCES, errno.EROFS):
                     raise
-
-        def has_reader() -> bool:
-            nonlocal opened
-            try:
-                opened = directory.open_existing(name, old)
-            except OSError as error:
-                if error.errno != errno.ENXIO or not stat.S_ISFIFO(old.st_mode):
-                    raise
-            return opened >= 0
-
-        wait(has_reader, errno.ENXIO, "no process has opened the pipe for reading in")
-        return opened
+        return directory.open_existing(name, old)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise OSError(errno.ENXIO, "no process has opened this pipe for reading") from None
+        raise
     finally:
         directory.close()
 
@@ -228,7 +195,7 @@ def _write_to_disk(file: int) -> None:
             raise
 
 
-def _write(file: int, data: bytes, wait: Waiter, *, in_place: bool) -> None:
+def _write(file: int, data: bytes, *, in_place: bool) -> None:
     """Write all of the data; a file `in_place` is emptied before, and after an error."""
     left = memoryview(data)
     poller = select.poll()
@@ -238,9 +205,9 @@ def _write(file: int, data: bytes, wait: Waiter, *, in_place: bool) -> None:
         if in_place and is_file:
             os.ftruncate(file, 0)
         while left:
-            # an open file that is shared may be non-blocking
-            wait(lambda: bool(poller.poll(0)), errno.ETIMEDOUT, "its reader has read nothing for")
-            with suppress(BlockingIOError):
+            if not poller.poll(READ_WAIT_S * 1000):
+                raise OSError(errno.ETIMEDOUT, f"its reader has read nothing for {READ_WAIT_S:g} s")
+            with suppress(BlockingIOError):  # an open file that is shared may be non-blocking
                 left = left[os.write(file, left) :]
     except BaseException:
         if in_place and is_file:

@@ -8,27 +8,24 @@ import os
 import signal
 import stat
 import time
-from collections.abc import Callable
 from contextlib import suppress
 
 from ompbind.cli.console import read_message_width, write_stderr
 from ompbind.cli.option import ValueLevel, VerbContext
 from ompbind.cli.options import STRICT
-from ompbind.cli.report_file import HEAD_BYTES, READER_WAIT_S, ReportFile, prepare_report, write_report
+from ompbind.cli.report_file import HEAD_BYTES, ReportFile, prepare_report, write_report
 from ompbind.cli.run_settings import choose_run_id, fill_paths
 from ompbind.cli.settings import Settings
 from ompbind.commands.environment import RunSpec
 from ompbind.commands.rank_command import mask_secrets
 from ompbind.errors import CommandNotExecutableError, CommandNotFoundError, LaunchError, OmpbindError
-from ompbind.execution.outcome import Outcome, was_interrupted
-from ompbind.execution.shutdown import REPEAT_S
-from ompbind.execution.signals import TERMINATION_SIGNALS, exit_by_signal, find_unignored, make_request_check
+from ompbind.execution.outcome import Outcome
+from ompbind.execution.signals import TERMINATION_SIGNALS, exit_by_signal, find_unignored
 from ompbind.inspection.verdict import NO_RANK, make_unseen
 from ompbind.planning.plan import Plan
 from ompbind.report.plan_json import SCHEMA, render_run
 from ompbind.report.text import render_error
 
-_REFUSED_WAIT_S = 1.0  # for the reader of a named pipe; the error is printed after that
 _MARK = SCHEMA.partition("/")[0].encode() + b"/"  # in the beginning of each report, of any version
 
 
@@ -48,7 +45,7 @@ def open_report(settings: Settings, spec: RunSpec) -> ReportFile:
     def report_signal(number: int, _: object) -> None:
         outcome = Outcome(exits=(), start_interrupted_by=number)
         with suppress(OmpbindError):
-            _write(_prepare(settings), _render_failure(masked, outcome, NO_RANK, settings), _REFUSED_WAIT_S)
+            _write(_prepare(settings), _render_failure(masked, outcome, NO_RANK, settings))
         exit_by_signal(number)
         os._exit(128 + number)  # process 1 of a container
 
@@ -80,18 +77,14 @@ def finish_report(
         _remove_report(file.path)
         return outcome
     text = render_run(plan, mask_secrets(spec), outcome, began_at)
-    stopped = outcome.stop_requested or was_interrupted(outcome)
-    wait_s = settings.grace if stopped else READER_WAIT_S
-    error = _write(file, text, wait_s, make_request_check(time.monotonic() + REPEAT_S if stopped else 0.0))
+    error = _write(file, text)
     return outcome.replace(write_errors=(*outcome.write_errors, error)) if error else outcome
 
 
-def _write(
-    file: ReportFile, text: str, wait_s: float, is_requested: Callable[[], bool] = lambda: False
-) -> str:
+def _write(file: ReportFile, text: str) -> str:
     """Write a report; an error is printed and returned, "" for none."""
     try:
-        write_report(file, text, wait_s, is_requested)
+        write_report(file, text)
     except LaunchError as error:
         write_stderr(render_error(error, read_message_width()))
         return error.message
@@ -116,7 +109,7 @@ def report_failure(settings: Settings, error: Exception) -> None:
     explained = error if isinstance(error, OmpbindError) else OmpbindError(str(error))
     spec = mask_secrets(RunSpec(argv=settings.words, run_id=run_id, base={}))
     outcome, unseen = Outcome(exits=(), error=explained), f"{NO_RANK}: {explained.message}"
-    _write(file, _render_failure(spec, outcome, unseen, settings), _REFUSED_WAIT_S)
+    _write(file, _render_failure(spec, outcome, unseen, settings))
 
 
 def remove_earlier_report(ctx: VerbContext) -> None:

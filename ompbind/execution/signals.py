@@ -2,8 +2,7 @@
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from ompbind.record import Record
 
@@ -71,19 +70,6 @@ def start_signal_pipe(pipe: int, signal_mask: frozenset[int]) -> None:
 
 def _find_handled_signals() -> frozenset[int]:
     return frozenset((*find_unignored((*TERMINATION_SIGNALS, *FORWARDED_SIGNALS)), signal.SIGCHLD))
-
-
-def make_request_check(ignored_until: float) -> Callable[[], bool]:
-    """Return a check for a blocked termination signal; signals before `ignored_until` repeat the last one."""
-
-    def is_requested() -> bool:
-        pending = signal.sigpending() & {*TERMINATION_SIGNALS}
-        if pending and time.monotonic() < ignored_until:
-            signal.sigwait(pending)
-            return False
-        return bool(pending)
-
-    return is_requested
 
 
 def find_unignored(numbers: Iterable[int]) -> tuple[int, ...]:

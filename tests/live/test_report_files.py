@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import select
 import shlex
 import socket
 import stat
@@ -137,10 +138,13 @@ def test_a_full_pipe_is_waited_for(tmp_path):
     path, received = tmp_path / "pipe", []
     os.mkfifo(path)
     file = prepare_report(str(path))  # it needs no reader yet
-    reader = threading.Thread(target=lambda: received.append(path.read_bytes()))
-    reader.start()
-    write_report(file, "x" * 300_000)  # more than a pipe holds
-    reader.join(20)
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:
+        writer = threading.Thread(target=write_report, args=(file, "x" * 300_000))  # more than a pipe holds
+        writer.start()
+        select.select([stream], [], [], 20)
+        os.set_blocking(stream.fileno(), True)
+        received.append(stream.read())
+        writer.join(20)
     assert received == [b"x" * 300_000 + b"\n"]
     assert stat.S_ISFIFO(path.stat().st_mode)
 
