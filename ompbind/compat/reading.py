@@ -136,10 +136,8 @@ def _explain_workers(framework: str, source: FrameworkInput, request: Request) -
     names = FRAMEWORKS[framework]
     workers = frameworks.count_workers(names, source.command)
     selecting = {names.node_option, names.first_option} & frameworks.read_options(source.command).keys()
-    if source.for_workers and not source.env.get(names.plugin):
-        yield from (
-            f"start the server without {name}: it would select from these again" for name in selecting
-        )
+    if source.for_workers and selecting and not source.env.get(names.plugin):
+        yield f"start the server without {min(selecting)}: it would select from these lists again"
     if frameworks.count_own_workers(names, source) > 1 or workers == 1 or request.is_unbound:
         return
     if not source.for_workers:

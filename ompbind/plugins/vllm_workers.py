@@ -236,12 +236,13 @@ def check_workers(plan: Plan, pids: Mapping[int, int]) -> None:
         placement = plan.placements[rank]
         cpus = union(map(read_affinity, list_threads(pid)))
         nodes = CpuSet.from_list((read_memory_policy(pid) or "").partition(":")[2])
+        usable = CpuSet(placement.memory_nodes or nodes)
         least = placement.compute if plan.request.effective_bind is Bind.RANK else EMPTY
         found = f"worker {rank} has {named('CPU', cpus)}"
         found += f" and memory of {named('NUMA node', nodes)}" if nodes else ""
-        if cpus and not (least <= cpus <= placement.cpuset and {*nodes} <= {*placement.memory_nodes}):
-            planned = f"{named('CPU', placement.cpuset)} of {named('NUMA node', placement.memory_nodes)}"
-            _log.warning("ompbind: %s, but the plan has %s: please report it", found, planned)
+        if cpus and not (least <= cpus <= placement.cpuset and nodes <= usable):
+            planned = f"{named('CPU', placement.cpuset)} of {named('NUMA node', usable)}"
+            _log.warning("ompbind: %s, but the plan has %s: vLLM has changed it", found, planned)
         elif cpus:  # else it has exited
             _log.info("ompbind: %s, as planned", found)
 

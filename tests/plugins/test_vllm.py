@@ -72,7 +72,7 @@ def test_each_worker_has_the_cpus_and_variables_of_its_rank(words, prefix, env, 
 
 @pytest.mark.two_cpus
 def test_a_worker_with_other_cpus_or_memory_than_planned_is_a_warning(caplog):
-    _, _, _, log = start("2", TOY_BINDS=f"{FIRST} {LAST}")
+    _, _, _, log = start("2", TOY_BINDS=f"{FIRST} {LAST}", OMPBIND_MASK=f"{FIRST}|{LAST}")
     assert (
         f"WARNING ompbind: worker 0 has CPUs {CpuSet((FIRST, LAST))}, but the plan has CPU {FIRST} of" in log
     )
