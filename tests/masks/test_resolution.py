@@ -26,7 +26,8 @@ from tests.planning.test_promises import machines
 
 ALL = parse_mask("all")
 DUAL = make_machine(Shape(packages=2, cores=4, smt=2))  # CPUs 0-7 and their siblings 8-15
-LIMITED = DUAL.replace(allowed=CpuSet(range(8)), offline=CpuSet([16, 17]))
+CAUSES = ((CpuSet([8, 10]), "by one"), (CpuSet([9]), "by another"))
+LIMITED = DUAL.replace(allowed=CpuSet(range(8)), offline=CpuSet([16, 17]), restrictions=CAUSES)
 ODD = DUAL.replace(allowed=CpuSet([5, 6, 13]))
 WITHOUT_CPUS = Node(number=2, cpus=CpuSet(), memory_bytes=1)
 SECOND = DUAL.replace(allowed=CpuSet(range(4, 8)), offline=CpuSet([16]), nodes=(*DUAL.nodes, WITHOUT_CPUS))
@@ -82,7 +83,7 @@ LEFT = "no CPU is left in this part"
 @pytest.mark.parametrize(("machine", "ranks", "mask", "marked", "message"), [
     (DUAL, 2, "0-3|4-17", "4-17", "CPUs 16-17 do not exist"),
     (DUAL, 1, "0-3,^99", "^99", "CPU 99 does not exist"), (LIMITED, 1, "0-2,16", "16", "CPU 16 is offline"),
-    (LIMITED, 1, "7-8", "7-8", "CPU 8 is not allowed"),
+    (LIMITED, 1, "7-8", "7-8", "CPU 8 is not allowed: by one$"),
     (DUAL, 2, "0-3|1,^1", "1,^1", LEFT), (DUAL, 1, "^all", "^all", LEFT),
     (DUAL, 2, "node:1|node:2", "node:2", "no node with index 2"),
     (DUAL, 1, "0,node:1.core:2-9", "core:2-9", "core with index 4-9"),
