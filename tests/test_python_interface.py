@@ -8,6 +8,7 @@ import shutil
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -200,6 +201,22 @@ def test_fields_of_the_request_override_variables_of_frameworks_and_wrong_values
     assert failure.value.hint == "use vllm, sglang"
     with pytest.raises(ompbind.MaskError, match="VLLM_CPU_OMP_THREADS_BIND"):
         ompbind.read_compat("vllm", {"VLLM_CPU_OMP_THREADS_BIND": "0-x"}, machine=MACHINE)
+
+
+def test_an_actor_finds_the_rank_with_its_gpu_as_the_page_about_workers_shows():
+    page = (ROOT / "docs/workers.md").read_text()
+    code = next(code for code in re.findall(r"```python\n(.*?)```", page, re.S) if "visible" in code)
+    server = read_machine("sample:four-gpus", devices=True)
+    bound = []
+    for number in "0123":
+        names = {name: getattr(ompbind, name) for name in ompbind.__all__}
+        names["os"] = SimpleNamespace(environ={"CUDA_VISIBLE_DEVICES": number})
+        names["read_machine"] = lambda **options: server
+        names["bind_process"] = lambda plan, rank, **options: bound.append(plan.placements[rank])
+        exec(code, names)
+    assert [placement.devices[0].name for placement in bound] == [f"gpu:{number}" for number in range(4)]
+    assert len({cpu for placement in bound for cpu in placement.cpuset}) == sum(len(p.cpuset) for p in bound)
+    assert all(placement.cpuset <= placement.devices[0].cpus for placement in bound)
 
 
 def test_errors_can_be_sent_to_other_processes():
