@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from statistics import median
 from typing import Any
 
-from ompbind.bench.comparing import RunIndex
 from ompbind.bench.records import NextRound, Session
 from ompbind.bench.session import ShowStart, estimate_run_s
 from ompbind.bench.table import render_run_time
@@ -23,7 +22,7 @@ from ompbind.text import clean_line
 
 
 class ProgressLine:
-    """One line: the round, the candidate that runs, the time left and the best so far."""
+    """One line: the round, the candidate that runs, and the time left."""
 
     def __init__(self, live: Any, budget_s: float) -> None:
         self._live = live
@@ -46,25 +45,11 @@ class ProgressLine:
         parts = [f"{number}: {clean_line(candidate)}{span}"]
         if self._end_at is not None:
             parts.append(f"at most {render_age(self._end_at - time.monotonic())} left")
-        if best := _find_best_so_far(session, candidate):
-            parts.append(f"best so far: {clean_line(best)}")
         from rich.text import Text  # noqa: PLC0415 - door: rich
 
         self._live.console.width = read_screen(sys.stderr).width - 1
         with suppress(OSError):
             self._live.update(Text(", ".join(parts), no_wrap=True, overflow="ellipsis"), refresh=True)
-
-
-def _find_best_so_far(session: Session, candidate: str) -> str:
-    """Return the candidate with the best median, among candidates with the same work as this candidate.
-
-    Returns "" without runs. Warm-ups do not count. This claims nothing: see `decision`.
-    """
-    ranks = {each.name: each.ranks for each in session.candidates}
-    values = RunIndex(session).values
-    comparable = [name for name in values if session.rules.same_work or ranks[name] == ranks[candidate]]
-    sign = -1 if session.metrics[0].higher else 1
-    return min(comparable, key=lambda name: sign * median(values[name]), default="")
 
 
 def _estimate_most_s(session: Session, upcoming: NextRound) -> float | None:

@@ -1,15 +1,16 @@
 """`ompbind inspect`: the affinity masks and last CPUs of the threads of running processes."""
 
 import json
-import os
 import shlex
 import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import suppress
 from textwrap import indent
+
+import click
 
 from ompbind.cli.console import print_message, read_screen, write_stdout
 from ompbind.cli.option import Option, VerbContext
@@ -128,52 +129,26 @@ def _read_interval(text: str, what: tuple[str, ...]) -> tuple[float | None, tupl
 def _watch(target: Target | None, interval_s: float | None, *, each: bool, problems: bool) -> int:
     """Show inspections until all processes have exited or the user presses Ctrl-C; None is all live runs.
 
-    On a terminal each replaces the previous inspection, on the alternate screen; the last one stays if all
-    processes have exited. Elsewhere they follow each other. Returns the exit code: 1 if the last inspection
-    with processes has an error, or if something was not seen.
+    On a terminal each replaces the previous one, elsewhere they follow each other. Returns the exit code: 1
+    if the last inspection with processes has an error, or if something was not seen.
     """
-    from rich.console import ConsoleDimensions  # noqa: PLC0415 - door: rich
-    from rich.live import Live  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    def suspend(*_: object) -> None:
-        live.stop()
-        signal.raise_signal(signal.SIGSTOP)  # returns when the shell continues this process
-        live.start()
-
-    is_terminal = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-    live = Live(screen=True, auto_refresh=False)
     for number in find_unignored((signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)):
         signal.signal(number, signal.default_int_handler)
-    stop = {signal.SIGTSTP}  # blocked while rich writes: until then, it would keep what `suspend` writes
-    if is_terminal:
-        signal.signal(signal.SIGTSTP, suspend)
-        signal.pthread_sigmask(signal.SIG_BLOCK, stop)
-    text, state = "", State.NOT_SEEN
-    try:
-        with live if is_terminal else nullcontext():
-            for inspection, shares, pause_s in _take_inspections(target, interval_s):
-                title, screen = f"{time.strftime('%H:%M:%S')}  every {pause_s:.3g} s", read_screen()
+    state = State.NOT_SEEN
+    with suppress(KeyboardInterrupt):
+        for inspection, shares, pause_s in _take_inspections(target, interval_s):
+            if inspection.groups:
+                state, screen = inspection.state, read_screen()
                 shown = render_inspection(
                     inspection, each=each, problems=problems, screen=screen, shares=shares
                 )
-                if inspection.groups:
-                    text, state = shown, inspection.state
-                if is_terminal:
-                    live.console.size = ConsoleDimensions(screen.width, screen.height)  # not of LINES
-                    lines, height = [title, *shown.split("\n")], screen.height
-                    more = f"... {len(lines) - height + 1} more lines; --problems shows fewer"
-                    lines = lines if len(lines) <= height else [*lines[: height - 1], more]
-                    signal.pthread_sigmask(signal.SIG_BLOCK, stop)
-                    live.update(Text("\n".join(lines), no_wrap=True), refresh=True)
-                    signal.pthread_sigmask(signal.SIG_UNBLOCK, stop)
-                elif inspection.groups:
-                    write_stdout(f"{title}\n{shown}\n")
-        if is_terminal and text:
-            write_stdout(text)
+                lines = [f"{time.strftime('%H:%M:%S')}  every {pause_s:.3g} s", *shown.split("\n"), ""]
+                if sys.stdout.isatty():
+                    more = f"... {len(lines) - screen.height + 1} more lines; --problems shows fewer"
+                    lines = lines if len(lines) <= screen.height else [*lines[: screen.height - 2], more]
+                    click.clear()
+                write_stdout("\n".join(lines))
         print_message("no processes left to watch")
-    except KeyboardInterrupt:
-        pass
     return 0 if state is State.OK else 1
 
 

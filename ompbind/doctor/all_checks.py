@@ -36,7 +36,6 @@ CHECKS: Mapping[str, HostCheck] = {
     "allowed-memory": machine.check_allowed_memory,
     "memory-call": machine.check_memory_call,
     "numa-balancing": machine.check_balancing,
-    "memory": machine.check_memory,
     "kernel": machine.check_kernel,
     "container": machine.check_container,
 }

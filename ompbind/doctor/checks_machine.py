@@ -269,8 +269,6 @@ def _find_made_up_devices(machine: Machine) -> Iterator[tuple[str, str, str]]:
         yield found, why, f"compare 'nvidia-smi topo -m' on the host; {remedy}"
 
 
-_SCARCE = 0.05  # a note is made if a smaller share of memory is free
-
 _FEATURES = (
     ((5, 3), "exits of ranks are noticed by signals only (pidfd: 5.3)"),
     ((5, 15), "memory can be preferred from a single NUMA node only (several: 5.15)"),
@@ -326,25 +324,6 @@ def check_balancing(host: HostFacts) -> Iterator[HostIssue]:
     else:
         found = UNKNOWN if setting is None else "off"
         yield ok("NUMA balancing", found if several else "off, or only one node")
-
-
-def check_memory(host: HostFacts) -> Iterator[HostIssue]:
-    """Look for NUMA nodes, or a machine, with little free memory."""
-    sizes = host.memory
-    least = min((share for _, share in sizes), default=1.0)
-    if not sizes:
-        yield ok("memory")
-    elif least >= _SCARCE:
-        free = f"{100 * least:.0f} % free"
-        yield ok("memory", free if len(sizes) == 1 else f"at least {free} on every node")
-    for node, share in sizes:
-        if share < _SCARCE:
-            where, why = "", "ranks may be killed for lack of memory"
-            if node is not None:
-                where, why = f" of NUMA node {node}", "ranks then get memory of other nodes"
-            found = f"only {100 * share:.0f} % of the memory{where} is free"
-            remedy = "stop the programs that use it; see 'ompbind topo' and /proc/meminfo"
-            yield note("memory", found, why, remedy)
 
 
 def check_kernel(host: HostFacts) -> Iterator[HostIssue]:

@@ -71,7 +71,7 @@ class HostFacts(Record):
     `may_bind` is the permission for sched_setaffinity, `may_place_memory` for set_mempolicy. `others` is what
     other processes used of the allowed CPUs just now, `idle` are the allowed CPUs that were hardly used.
     `hold` says whether --hold works, and why not.
-    `memory` is the free share of each NUMA node, or of the machine (None). `enclosing` are the rank to which
+    `enclosing` are the rank to which
     this process belongs and its CPUs. `preloadable` are (name, path) of libraries to preload; "" is a path
     that was not found. `options` are the names of the variables that are options of ompbind,
     `unknown_options` variables that look like options, with a hint or "". `report` is (subject, text) for
@@ -85,7 +85,6 @@ class HostFacts(Record):
     may_place_memory: Permission = Permission.UNKNOWN
     hold: str = UNKNOWN
     kernel: KernelFacts = KernelFacts()
-    memory: tuple[tuple[int | None, float], ...] = ()
     others: OthersLoad = OthersLoad()
     idle: CpuSet = EMPTY
     runs: tuple[LiveRun, ...] | None = None

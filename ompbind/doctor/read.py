@@ -25,8 +25,8 @@ from ompbind.inspection.diagnosis import is_relevant
 from ompbind.inspection.verdict import CpuUsage, measure_others, read_own_usage
 from ompbind.launchers.launchers import LAUNCHERS
 from ompbind.machine.read import read_machine
-from ompbind.machine.read.linux_topology import CPU, NODE
-from ompbind.machine.read.root import DirectoryRoot, Root, numbered, parse_meminfo, read_word
+from ompbind.machine.read.linux_topology import CPU
+from ompbind.machine.read.root import DirectoryRoot, Root, read_word
 from ompbind.planning.other_runs import LiveRun, find_other_runs
 from ompbind.planning.request import Hold
 from ompbind.procfs.reader import read_cpu_times
@@ -140,7 +140,6 @@ def _add_system_facts(host: HostFacts, before: CpuUsage) -> HostFacts:
         may_place_memory=try_call(reset_policy),
         hold=try_hold(root),
         kernel=read_kernel(root),
-        memory=tuple(read_memory(root)),
     )
 
 
@@ -243,21 +242,6 @@ def read_kernel(root: Root) -> KernelFacts:
         smt=read_word(root, f"{CPU}/smt/control"),
         numa_balancing=whole_number(read_word(root, "proc/sys/kernel/numa_balancing")),
     )
-
-
-def read_memory(root: Root) -> list[tuple[int | None, float]]:
-    """Read the free share of the memory of each NUMA node, or of a machine without several nodes (None)."""
-    found: list[tuple[int | None, float]] = []
-    for node in numbered(root.names(NODE), "node"):
-        sizes = parse_meminfo(root.read(f"{NODE}/node{node}/meminfo"))
-        if sizes.get("MemTotal") and "MemFree" in sizes:
-            caches = ("MemFree", "Active(file)", "Inactive(file)", "SReclaimable")
-            found.append((node, sum(sizes.get(name, 0) for name in caches) / sizes["MemTotal"]))
-    sizes = parse_meminfo(root.read("proc/meminfo"))
-    total, free = sizes.get("MemTotal"), sizes.get("MemAvailable", sizes.get("MemFree"))
-    if len(found) < 2:
-        found = [] if not total or free is None else [(None, free / total)]
-    return found
 
 
 def try_hold(root: Root) -> str:

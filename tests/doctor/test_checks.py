@@ -188,7 +188,6 @@ TABLE = [
     ("memory-call", NOTE, "in this container", may(NODES, container="Docker", may_place_memory="refused")),
     ("numa-balancing", OK, "only one node", kernel(numa_balancing=1)),
     ("numa-balancing", NOTE, "on", kernel(NODES, numa_balancing=1)),
-    ("memory", NOTE, "only 2 % of the memory of NUMA node 1", here(memory=((0, 0.5), (1, 0.02)))),
     ("kernel", NOTE, "5.14.0", kernel(release="5.14.0")),
     ("versions", OK, "CPython 3.11", here(report=(("Python", "CPython 3.11"),))),
     ("container", OK, "Docker, with 1 NUMA node", kernel(container="Docker")),

@@ -37,9 +37,8 @@ def test_kernel_and_its_settings(tree):
 
 
 def test_absent_and_invalid_files_are_unknown(tree):
-    for files in ({}, {"proc/sys/kernel/numa_balancing": "?", "proc/meminfo": "MemTotal: -1 kB\nMemFree\n"}):
-        root = tree(files)
-        assert (read.read_kernel(root), list(read.read_memory(root))) == (KernelFacts(), [])
+    for files in ({}, {"proc/sys/kernel/numa_balancing": "?", "sys/hypervisor/type": ""}):
+        assert read.read_kernel(tree(files)) == KernelFacts()
 
 
 DMI = "sys/class/dmi/id/sys_vendor"
@@ -58,14 +57,6 @@ DMI = "sys/class/dmi/id/sys_vendor"
 def test_containers_and_virtual_machines_are_named(tree, files, container, hypervisor):
     facts = read.read_kernel(tree(files))
     assert (facts.container, facts.hypervisor) == (container, hypervisor)
-
-
-def test_memory_of_the_machine_or_of_its_nodes(tree):
-    node = "Node {0} MemTotal: 1000 kB\nNode {0} MemFree: 10 kB\nNode {0} Inactive(file): 20 kB\n"
-    whole = {"proc/meminfo": "MemTotal: 2000 kB\nMemFree: 9 kB\nMemAvailable: 30 kB\n"}
-    nodes = {f"sys/devices/system/node/node{i}/meminfo": node.format(i) for i in range(2)}
-    assert read.read_memory(tree(whole)) == [(None, 0.015)]
-    assert read.read_memory(tree({**whole, **nodes})) == [(0, 0.03), (1, 0.03)]
 
 
 def test_a_report_of_a_fault_has_versions_variables_and_files_without_secrets():

@@ -240,7 +240,7 @@ def test_a_line_is_replaced_before_each_run_and_removed_at_the_end_and_a_quiet_s
         assert code == 0
         rounds = ["warm-up", "round 1/3", "round 2/3", "round 3/3"]
         assert [line.split(":")[0] for line in lines] == [each for each in rounds for _ in range(2)]
-        assert bool(re.search(r"at most \d+ s left, best so far: ", lines[4])) == (columns == 160)
+        assert bool(re.search(r"at most \d+ s left", lines[4])) == (columns == 160)
         assert after.startswith("command: sleep 0.05")
     assert run_on_terminal(80, "--quiet")[0].startswith("command: sleep 0.05")
 
