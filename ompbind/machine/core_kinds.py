@@ -167,7 +167,7 @@ def _by_number(traits: Sequence[CoreTraits], source: str) -> tuple[CoreKind, ...
     )
 
 
-_HYBRID = r"Core\(TM\) (?:Ultra|i[79]-1[234]\d{3}|i5-1[34]\d{3}|i5-12600K)"
+_HYBRID = r"Core\(TM\) (?:Ultra|i[79]-1[234]\d{3}|i5-1[34]\d{3}|i5-12600K|i5-12\d{3}H|i\d-1[23]\d{2}[PU])"
 _TWO_CACHES = r"Ryzen 9 \d9[05]0X3D"
 """Model names of processors with two kinds of cores, and with two L3 caches of different size."""
 

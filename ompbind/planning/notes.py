@@ -161,7 +161,7 @@ def _list_kinds(plan: Plan) -> Iterator[Note]:
         if sum(not kind.cpus.isdisjoint(placement.compute) for kind in kinds) > 1
     )
     cpus_by_kind = "; ".join(f"{kind.name}: {named('CPU', kind.cpus & used)}" for kind in kinds)
-    remedy = " (--core-kind selects one kind)" if len({kind.name for kind in kinds}) > 1 else ""
+    remedy = " (--core-kind performance avoids them)" if len({kind.name for kind in kinds}) > 1 else ""
     who = f" in {mixed}" if mixed else ", ranks differ"
     text = f"several kinds of cores{who}; slower cores finish later{remedy}: {cpus_by_kind}"
     yield Note(code="mixed-kinds", text=text)

@@ -190,6 +190,9 @@ def test_kinds_of_arm_cores_are_inferred_from_parts(files, kinds, remark):
 
 @pytest.mark.parametrize(("model", "flags", "remark"), rows("""
     13th Gen Intel(R) Core(TM) i7-13700K        | fpu hypervisor | performance and efficiency cores
+    12th Gen Intel(R) Core(TM) i7-1270P         | fpu hypervisor | performance and efficiency cores
+    12th Gen Intel(R) Core(TM) i5-12500H        | fpu hypervisor | performance and efficiency cores
+    11th Gen Intel(R) Core(TM) i7-1165G7        | fpu hypervisor |
     Intel(R) Core(TM) Ultra 7 155H              | fpu hypervisor | performance and efficiency cores
     AMD Ryzen 9 7950X3D 16-Core Processor       | fpu hypervisor | two L3 caches of different size
     12th Gen Intel(R) Core(TM) i5-12400         | fpu hypervisor |
@@ -212,6 +215,7 @@ def test_equal_cores_that_a_hypervisor_shows_of_a_processor_with_others_are_told
 def test_a_plan_that_mixes_kinds_says_so(request_, start):
     texts = [note.text for note in make_plan(hybrid(), request_).notes if note.code == "mixed-kinds"]
     assert [text.startswith(start or "?") for text in texts] == [True] * (start is not None)
+    assert all("(--core-kind performance " in text for text in texts)
 
 
 @pytest.mark.parametrize(("online", "given", "made"), rows("""
