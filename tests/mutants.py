@@ -1,14 +1,13 @@
 """Change the code of the package by chance, one change at a time, and show which test notices it.
 
 `python tests/mutants.py` draws 200 changes, "mutants". For each it runs the tests of its room, then for at
-most 90 seconds all other tests: first those that share rare words with the changed code. A seed draws the
+most 90 seconds all other tests: first those that mention the changed file most often. A seed draws the
 same mutants from the same code. The exit code is 1 if too many mutants survive.
 """
 
 import argparse
 import ast
 import os
-import queue
 import re
 import shutil
 import subprocess
@@ -17,10 +16,8 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import count
-from math import log, sqrt
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -148,30 +145,12 @@ def draw(seed: int, number: int) -> list[Mutant]:
     return sorted(drawn.values())
 
 
-def words_of(text: str) -> set[str]:
-    return {*re.findall(r"[^\W_]{3,}", text), *re.findall(r"\w{3,}", text)}
-
-
-@cache
-def read_tests() -> dict[str, set[str]]:
-    files = {str(path.relative_to(ROOT)): path for path in sorted((ROOT / "tests").rglob("test_*.py"))}
-    return {file: words_of(file + path.read_text()) for file, path in files.items()}
-
-
 def order_tests(mutant: Mutant) -> tuple[list[str], list[str]]:
-    """Return the files with tests of the room, and all others: first what shares rare words with the code."""
-    tests, text = read_tests(), (ROOT / mutant.file).read_text()
-    nodes = (node for node in ast.parse(text).body if node.lineno <= mutant.line <= node.end_lineno)
-    near = words_of(Path(mutant.file).stem + "".join(map(ast.unparse, nodes)))
-    spread = Counter(word for words in tests.values() for word in words)
-    words = words_of(mutant.file + text) & spread.keys()
-    weight = {word: log(len(tests) / spread[word]) ** 2 * (3 if word in near else 1) for word in words}
-
-    def score(test: str) -> float:
-        shared = sum(weight[word] for word in words & tests[test]) / sqrt(20 + len(tests[test]))
-        return -shared * (2 if "/live/" in test else 1)  # these run more of the code
-
-    ordered = sorted(tests, key=score)
+    """Return the files with tests of the room, and all others: first what mentions its file most often."""
+    files = {str(path.relative_to(ROOT)): path for path in sorted((ROOT / "tests").rglob("test_*.py"))}
+    words = Path(mutant.file).stem.strip("_").split("_")
+    counts = {test: sum(map(path.read_text().count, words)) for test, path in files.items()}
+    ordered = sorted(files, key=lambda test: -counts[test] * (2 if "/live/" in test else 1))  # run more code
     own = [test for test in ordered if room_of(test) == room_of(mutant.file)]
     return own, [test for test in ordered if test not in own]
 
@@ -252,24 +231,19 @@ class Copy:
             return ""
 
 
-def try_mutants(mutants: list[Mutant], jobs: int) -> list[tuple[Mutant, str]]:
-    """Try mutants, several at once, print a line for each, and return what caught each."""
-    copies: queue.Queue[Copy] = queue.Queue()
-
-    def try_mutant(mutant: Mutant) -> tuple[Mutant, str]:
-        copy, begun = copies.get(), time.monotonic()
-        test = copy.catch(mutant)
-        copies.put(copy)
-        result = f"caught by {test}" if test else "SURVIVED"
-        print(f"{mutant}: {result} ({time.monotonic() - begun:.0f} s)", flush=True)
-        return mutant, test
-
-    with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(jobs) as pool:
+def try_mutants(mutants: list[Mutant]) -> list[tuple[Mutant, str]]:
+    """Try mutants, print a line for each, and return what caught each."""
+    results = []
+    with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o755)  # tests start processes of other users
-        for job in range(jobs):
-            copies.put(Copy(Path(directory, str(job))))
-        results = list(pool.map(try_mutant, mutants))
-        for test in sorted({test for copy in copies.queue for test in copy.failing}):
+        copy = Copy(Path(directory))
+        for mutant in mutants:
+            begun = time.monotonic()
+            test = copy.catch(mutant)
+            result = f"caught by {test}" if test else "SURVIVED"
+            print(f"{mutant}: {result} ({time.monotonic() - begun:.0f} s)", flush=True)
+            results.append((mutant, test))
+        for test in sorted(copy.failing):
             print(f"fails also without a mutant: {test}")
     return results
 
@@ -293,7 +267,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="draw others")
     parser.add_argument("--number", type=int, default=200, help="draw so many")
     parser.add_argument("--only", nargs="+", metavar="FILE:LINE", help="all that these lines can have")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="try so many at once")
     parser.add_argument("--list", action="store_true", help="print them, try none")
     options = parser.parse_args()
     mutants = draw(options.seed, options.number)
@@ -303,7 +276,7 @@ def main() -> None:
     if options.list:
         print(*mutants, sep="\n")
         return
-    sys.exit(not report(try_mutants(mutants, options.jobs)))
+    sys.exit(not report(try_mutants(mutants)))
 
 
 if __name__ == "__main__":
