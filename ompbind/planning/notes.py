@@ -151,7 +151,7 @@ def _list_kinds(plan: Plan) -> Iterator[Note]:
     kinds = [kind for kind in plan.machine.kinds if not kind.cpus.isdisjoint(used)]
     if kinds and (facts := kinds[0].inferred_from) and (requested != "all" or len(kinds) > 1):
         yield Note(code="core-kind", text=f"{_UNREPORTED}: they are inferred from {facts}")
-    elif requested != "all" and plan.machine.cpus_of_kind(requested) == plan.machine.online:
+    if requested != "all" and plan.machine.cpus_of_kind(requested) == plan.machine.online:
         yield Note(code="core-kind", text=f"{_EQUAL[requested]}: --core-kind {requested} excludes no core")
     if len(kinds) < 2:
         return

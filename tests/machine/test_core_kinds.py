@@ -188,6 +188,13 @@ def test_kinds_of_arm_cores_are_inferred_from_parts(files, kinds, remark):
         assert [remark in text for text in found] == [True] * bool(remark)
 
 
+def test_a_plan_says_that_no_core_is_excluded_also_where_kinds_are_inferred():
+    machine = read_cpuinfo(cpuinfo("0x41", "0xd05", "0xd0b")["proc/cpuinfo"], "text")
+    texts = [note.text for note in make_plan(machine, Request(core_kind="cache")).notes]
+    for part in ("--core-kind cache excludes no core", "inferred from part numbers"):
+        assert any(part in text for text in texts)
+
+
 @pytest.mark.parametrize(("model", "flags", "remark"), rows("""
     13th Gen Intel(R) Core(TM) i7-13700K        | fpu hypervisor | performance and efficiency cores
     12th Gen Intel(R) Core(TM) i7-1270P         | fpu hypervisor | performance and efficiency cores
