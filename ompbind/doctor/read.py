@@ -244,6 +244,18 @@ def read_kernel(root: Root) -> KernelFacts:
     )
 
 
+def _ask_child(act: Callable[[], bytes]) -> bytes | None:
+    """Return what `act` returns in a child process, b"" if a sandbox kills it; None if it cannot start."""
+    try:
+        pid, pipe = fork_child(act)
+    except OSError:
+        return None
+    with open(pipe, "rb") as stream:
+        found = stream.read()
+    os.waitpid(pid, 0)
+    return found
+
+
 def try_hold(root: Root) -> str:
     """Return whether --hold works, and why not, as a child process finds that installs its filter."""
 
@@ -255,35 +267,13 @@ def try_hold(root: Root) -> str:
         is_limited = (whole_number(read_word(root, "proc/sys/kernel/yama/ptrace_scope")) or 0) > 1
         return b"is permitted" + b"; without CAP_SYS_PTRACE, threads are not bound within ranks" * is_limited
 
-    try:
-        pid, pipe = fork_child(install_filter)
-    except OSError:
-        return UNKNOWN
-    with open(pipe) as stream:
-        found = stream.read() or "does not work: seccomp is refused here"
-    os.waitpid(pid, 0)
-    return found
-
-
-_NOT_TRIED = 255
+    found = _ask_child(install_filter)
+    return UNKNOWN if found is None else found.decode() or "does not work: seccomp is refused here"
 
 
 def try_call(call: Callable[[], int | None]) -> Permission:
-    """Make a call in a child process, whose exit code is the errno; a sandbox may also kill the child."""
-    try:
-        child = os.fork()
-    except OSError:
-        return Permission.UNKNOWN
-    if child == 0:
-        code = _NOT_TRIED
-        try:
-            code = call() or 0
-        except OSError as error:
-            code = error.errno or _NOT_TRIED
-        finally:  # any other exception: there is no such call, or its number is unknown on this system
-            os._exit(min(code, _NOT_TRIED))
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    known = {0: Permission.GRANTED, errno.ENOSYS: Permission.ABSENT}
-    if code < 0 or code in (errno.EPERM, errno.EACCES):
-        return Permission.REFUSED
-    return known.get(code, Permission.UNKNOWN)
+    """Make a call in a child process, which tells the number of an error; a sandbox may also kill it."""
+    found = _ask_child(lambda: b"%d" % (call() or 0))
+    number = errno.EINVAL if found is None else int(found or errno.EPERM)
+    known = {0: Permission.GRANTED, errno.ENOSYS: Permission.ABSENT, errno.EPERM: Permission.REFUSED}
+    return (known | {errno.EACCES: Permission.REFUSED}).get(number, Permission.UNKNOWN)

@@ -324,7 +324,13 @@ def fork_child(act: Callable[[], bytes]) -> tuple[int, int]:
     read_end, write_end = os.pipe()
     mask = block_signals()
     parent = os.getpid()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(read_end)
+        os.close(write_end)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        raise
     if pid == 0:
         try:
             exit_with_parent(parent)
