@@ -15,7 +15,6 @@ CHECKS: Mapping[str, HostCheck] = {
     "cores": machine.check_cores,
     "offline": machine.check_offline,
     "set-apart": machine.check_excluded,
-    "smt": machine.check_smt,
     "quota": machine.check_quota,
     "task-limit": machine.check_task_limit,
     "bind-call": machine.check_bind_call,
@@ -37,7 +36,6 @@ CHECKS: Mapping[str, HostCheck] = {
     "memory-call": machine.check_memory_call,
     "numa-balancing": machine.check_balancing,
     "kernel": machine.check_kernel,
-    "container": machine.check_container,
 }
 """Every check by its name in JSON; their results are reported in this order."""
 

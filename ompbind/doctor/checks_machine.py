@@ -109,15 +109,6 @@ def check_excluded(host: HostFacts, machine: Machine) -> Iterator[HostIssue]:
 
 
 @_if_readable
-def check_smt(host: HostFacts, machine: Machine) -> Iterator[HostIssue]:
-    """Report how many hardware threads cores have, and how many of them ranks use."""
-    most = max((len(core.cpus) for core in machine.at(Level.CORE)), default=1)
-    used = "4" if most >= 8 else "1"
-    several = f"{most} hardware threads per core: ranks use {used}, or all with --smt all"
-    yield ok("SMT", several if most > 1 else "one hardware thread per core")
-
-
-@_if_readable
 def check_quota(host: HostFacts, machine: Machine) -> Iterator[HostIssue]:
     """Compare the CPU time that the cgroup may use with the number of its CPUs."""
     quota, cpus = machine.quota, len(machine.allowed)
@@ -339,10 +330,3 @@ def check_kernel(host: HostFacts) -> Iterator[HostIssue]:
 def check_versions(host: HostFacts) -> Iterator[HostIssue]:
     """Report versions, files and variables, for reports of faults."""
     yield from (ok(subject, found) for subject, found in host.report)
-
-
-def check_container(host: HostFacts) -> Iterator[HostIssue]:
-    """Report whether this is a container, whose limits are set from outside."""
-    if host.kernel.container:
-        nodes = count(len(_nodes_with_memory(host)) or 1, "NUMA node")
-        yield ok("container", f"{host.kernel.container}, with {nodes}")

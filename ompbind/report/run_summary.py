@@ -218,21 +218,11 @@ def render_usage_table(outcome: Outcome, plan: Plan, width: int = WIDTH) -> str:
 
 
 def _seconds(seconds: float) -> str:
-    """Return seconds in at most six characters, hours from a million seconds on."""
-    if seconds < 999.995:
-        return f"{seconds:.2f}"
-    if seconds < 999_999.5:
-        return f"{seconds:.0f}"
-    hours = seconds / 3600
-    return f"{hours:.0f}h" if hours < 99_999.5 else f"{hours:.0e}h"
+    return f"{seconds:.2f}" if seconds < 999.995 else render_short(seconds)
 
 
 def _share(used_s: float, available_s: float) -> str:
-    """Return the used part of the available time in percent, in at most five characters."""
-    if available_s <= 0:
-        return "-"
-    ratio = used_s / available_s
-    return f"{ratio:.0%}" if ratio < 99.995 else render_short(ratio, "x")
+    return render_short(100 * used_s / available_s, "%") if available_s > 0 else "-"
 
 
 def render_short(number: float, unit: str = "") -> str:

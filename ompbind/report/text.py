@@ -115,20 +115,9 @@ _WORD_END = re.compile(r"\s|(?<=[,|])")
 
 
 def _wrap_cell(text: str, width: int) -> list[str]:
-    """Split a cell into lines: at spaces if its words fit, else after commas and bars too.
-
-    A text with wide characters is split anywhere, as usual in languages that have them.
-    """
-    columns = count_columns(text)
-    if columns <= width:
+    """Split a cell into lines: at spaces if its words fit, else after commas and bars too."""
+    if count_columns(text) <= width:
         return [text]
-    if columns > len(text):
-        split = [""]
-        for char in text:
-            if count_columns(split[-1] + char) > width:
-                split.append("")
-            split[-1] += char
-        return [line.strip() for line in split]
     lines = _wrap(_make_breakable(text, width), width)
     return [line.replace(_MAY_END, "") for line in lines] or [""]
 

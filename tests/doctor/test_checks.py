@@ -116,7 +116,6 @@ TABLE = [
     ("offline", NOTE, "CPUs 8-9 present but offline", plain(offline=CPUS("8-9"))),
     ("offline", OK, "SMT is off", kernel(PLAIN.replace(offline=CPUS("8-9")), smt="off")),
     ("set-apart", NOTE, "CPUs 6-7: isolated", plain(isolated=CPUS("6-7"))),
-    ("smt", OK, "8 hardware threads per core: ranks use 4", here(make_machine(Shape(smt=8)))),
     ("quota", NOTE, "the cgroup limits CPU time to 2.5 of 8 allowed CPUs", plain(quota=2.5)),
     ("quota", NOTE, "CPU request without a limit gives no CPUs", here(env=IN_POD)),
     ("quota", OK, "none", here(LIMITED, env=IN_POD)),
@@ -190,7 +189,6 @@ TABLE = [
     ("numa-balancing", NOTE, "on", kernel(NODES, numa_balancing=1)),
     ("kernel", NOTE, "5.14.0", kernel(release="5.14.0")),
     ("versions", OK, "CPython 3.11", here(report=(("Python", "CPython 3.11"),))),
-    ("container", OK, "Docker, with 1 NUMA node", kernel(container="Docker")),
 ]  # fmt: skip
 
 
