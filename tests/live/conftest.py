@@ -2,6 +2,7 @@
 
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -362,6 +363,43 @@ def start_in_terminal(command, env):
         os.close(slave)
 
 
+class Terminal:
+    """A command in a terminal; `output` is what it has written since the last `read_until`."""
+
+    def __init__(self, *command, term="dumb"):
+        self.pid, self.master = start_in_terminal(command, clean_environment(TERM=term))
+        self.output = b""
+
+    def read_until(self, words, timeout_s=20.0):
+        deadline = time.monotonic() + timeout_s
+        while words not in self.output:
+            left = deadline - time.monotonic()
+            assert left > 0, f"{words!r} not in {self.output!r}"
+            if select.select([self.master], [], [], left)[0]:
+                try:
+                    data = os.read(self.master, 4096)
+                except OSError:
+                    data = b""
+                assert data, f"the terminal closed after {self.output!r}"
+                self.output += data
+        self.output = self.output.partition(words)[2]
+
+    def foreground(self):
+        """Return the arguments of the process whose group has the terminal."""
+        try:
+            with open(f"/proc/{os.tcgetpgrp(self.master)}/cmdline") as file:
+                return file.read().split("\0")[:-1]
+        except OSError:
+            return []
+
+    def type(self, text):
+        os.write(self.master, text.encode())
+
+    def wait(self):
+        flags = os.WNOHANG | os.WUNTRACED
+        return wait_until(lambda: (found := os.waitpid(self.pid, flags))[0] and found, "end")[1]
+
+
 def open_terminals(kind):
     """Yield a function that opens a terminal with a command; at the end, kill the commands.
 
@@ -379,3 +417,8 @@ def open_terminals(kind):
             os.kill(terminal.pid, signal.SIGKILL)
             os.waitpid(terminal.pid, 0)
         os.close(terminal.master)
+
+
+@pytest.fixture
+def terminal():
+    yield from open_terminals(Terminal)

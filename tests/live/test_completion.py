@@ -3,14 +3,20 @@
 import os
 import re
 import shlex
-import shutil
 
 import pytest
 
 from ompbind.cli.completion import SHELLS, make_script
 from tests.cli.command_lines import call
-from tests.live.conftest import OMPBIND, one_line, open_terminals, required, skip_without, write_program
-from tests.live.test_terminal import Terminal
+from tests.live.conftest import (
+    OMPBIND,
+    Terminal,
+    one_line,
+    open_terminals,
+    required,
+    skip_without,
+    write_program,
+)
 from tests.tables import rows
 
 NAME = 'my user\'s "ü" $HOME `y`'
@@ -24,11 +30,6 @@ START = {
     "fish": (["fish", "--no-config", "-i"], ""),
 }  # fmt: skip
 """Each shell: its command line without the user's configuration, and what it executes first."""
-
-
-def is_installed(name):
-    has_package = name != "bash-completion" or os.path.exists(PACKAGE)
-    return bool(shutil.which(START[name][0][0])) and has_package
 
 
 class Shell(Terminal):
@@ -56,7 +57,8 @@ class Shell(Terminal):
 @pytest.fixture(scope="module", params=START)
 def shell(request, tmp_path_factory):
     """A shell in a directory with directories and a file."""
-    if not is_installed(request.param):
+    required(START[request.param][0][0])
+    if request.param == "bash-completion" and not os.path.exists(PACKAGE):
         skip_without(request.param)
     directory = tmp_path_factory.mktemp("shell") / NAME
     (directory / "basket").mkdir(parents=True)

@@ -12,8 +12,7 @@ from ompbind.cli.main import cli, load_verb
 from ompbind.cli.options import find_options
 from ompbind.cli.verb import SHORT_EXAMPLES
 from tests.cli.command_lines import call
-from tests.live.conftest import OMPBIND, one_line, open_terminals, required, wait_until
-from tests.live.test_terminal import Terminal
+from tests.live.conftest import OMPBIND, one_line, required, wait_until
 from tests.tables import rows
 
 SHORT = ("run", "plan", "exec", "bench", "rebind", "config")
@@ -117,11 +116,6 @@ def test_help_shows_verbs_pages_and_options_as_plain_text_or_says_what_is_meant(
 
 def test_no_page_has_a_link_that_only_a_browser_can_follow():
     assert not [name for name, text in read_pages().items() if re.search(r"\]\((?!https?:)", text)]
-
-
-@pytest.fixture
-def terminal():
-    yield from open_terminals(Terminal)
 
 
 def test_a_page_on_a_terminal_is_formatted_and_its_pager_gets_interrupts(terminal):

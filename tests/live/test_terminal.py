@@ -1,63 +1,12 @@
 """A single rank uses the terminal as if the shell had started it directly."""
 
 import os
-import select
 import signal
 import sys
-import time
 
 import pytest
 
-from tests.live.conftest import (
-    OMPBIND,
-    children_of,
-    clean_environment,
-    is_alive,
-    open_terminals,
-    start_in_terminal,
-    state_of,
-    wait_until,
-)
-
-
-class Terminal:
-    def __init__(self, *command, term="dumb"):
-        self.pid, self.master = start_in_terminal(command, clean_environment(TERM=term))
-        self.output = b""
-
-    def read_until(self, words, timeout_s=20.0):
-        deadline = time.monotonic() + timeout_s
-        while words not in self.output:
-            left = deadline - time.monotonic()
-            assert left > 0, f"{words!r} not in {self.output!r}"
-            if select.select([self.master], [], [], left)[0]:
-                try:
-                    data = os.read(self.master, 4096)
-                except OSError:
-                    data = b""
-                assert data, f"the terminal closed after {self.output!r}"
-                self.output += data
-        self.output = self.output.partition(words)[2]
-
-    def foreground(self):
-        """Return the arguments of the process whose group has the terminal."""
-        try:
-            with open(f"/proc/{os.tcgetpgrp(self.master)}/cmdline") as file:
-                return file.read().split("\0")[:-1]
-        except OSError:
-            return []
-
-    def type(self, text):
-        os.write(self.master, text.encode())
-
-    def wait(self):
-        flags = os.WNOHANG | os.WUNTRACED
-        return wait_until(lambda: (found := os.waitpid(self.pid, flags))[0] and found, "end")[1]
-
-
-@pytest.fixture
-def terminal():
-    yield from open_terminals(Terminal)
+from tests.live.conftest import OMPBIND, children_of, is_alive, state_of, wait_until
 
 
 @pytest.fixture
@@ -153,11 +102,6 @@ def test_ctrl_c_stops_a_script_or_loop_around_it(shell, tmp_path, ranks, script)
     shell.read_until(b"end 130,." if script else b"end 130,1.")
 
 
-def test_a_rank_that_requests_the_terminal_does_not_stop_timeout(shell):
-    shell.type("sh -c 'timeout 0.6 ompbind run -- cat; echo code $?.'\n")
-    shell.read_until(b"code 124.")
-
-
 @pytest.mark.parametrize("command", ["{} cat", "echo x | {} sh -c 'cat; cat /dev/tty'"])
 def test_a_rank_within_command_substitution_reads_the_terminal(shell, command):
     """Interactive shells ignore SIGTTIN there, so a rank cannot request the terminal by being stopped."""
@@ -169,11 +113,14 @@ def test_a_rank_within_command_substitution_reads_the_terminal(shell, command):
     shell.read_until(b"still here\r\n")
 
 
-def test_a_terminal_that_stops_background_writers_does_not_stop_the_run(shell):
-    run = "ompbind run --timeout 0.3 -- sh -c 'echo hello; exec sleep 60'"
-    shell.type(f"stty tostop; {run}; echo code $?\n")
-    shell.read_until(b"hello\r\n")
-    shell.read_until(b"code 124")
+@pytest.mark.parametrize(("line", "words"), [
+    ("sh -c 'timeout 0.6 ompbind run -- cat; echo code $?.'", b"\n"),
+    ("stty tostop; ompbind run --timeout 0.3 -- sh -c 'echo hello; sleep 60'; echo code $?.", b"hello\r\n"),
+])  # fmt: skip
+def test_a_request_for_the_terminal_and_background_output_do_not_stop_the_run(shell, line, words):
+    shell.type(f"{line}\n")
+    shell.read_until(words)
+    shell.read_until(b"code 124.")
 
 
 def test_a_rank_that_has_the_terminal_does_not_outlive_both_processes(terminal):

@@ -8,16 +8,10 @@ from fcntl import ioctl
 
 import pytest
 
-from tests.live.conftest import OMPBIND, open_terminals, two_cpus
-from tests.live.test_terminal import Terminal
+from tests.live.conftest import OMPBIND, two_cpus
 
 SPIN = "import os, time; os.write(1, b'up\\n'); end = time.time() + 300\nwhile time.time() < end: pass"
 SEEN = ("--run-id", "seen", "--share")
-
-
-@pytest.fixture
-def terminal():
-    yield from open_terminals(Terminal)
 
 
 def test_views_on_a_terminal_replace_each_other_and_follow_its_size(terminal, live):
