@@ -24,6 +24,7 @@ from ompbind.planning.request import Sharing
 from ompbind.registry.claims import ENTRIES_LIMIT, TEXT_LIMIT, make_text
 from ompbind.registry.registry import Registry, make_own_run
 from tests.live.conftest import clean_environment, one_line, required
+from tests.live.containers import rootless_run
 from tests.live.other_user import NOBODY, as_user, finish, start_as_nobody, unavailable
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -211,6 +212,19 @@ def test_a_user_namespace_writes_reports_and_logs_and_reads_no_configuration_of_
         assert (own / "logs/0.out").read_text() == "up\n"
         os.chown(report, *(STRANGER,) * 2)
         report.chmod(0o666)
+
+
+@pytest.mark.part("image")
+def test_reports_logs_and_configuration_work_in_a_rootless_container(public_ompbind):
+    with rootless_run(OWN, public_ompbind) as (before, own):
+        (own / "ompbind.toml").write_text("[defaults]\nranks = 2\n")
+        os.chown(own / "ompbind.toml", OWN, OWN)
+        command = [public_ompbind, "run", "--share", "--report", "run.json", "--log-dir", "logs", "--force"]
+        for _ in range(2):  # the second run replaces the files of the first
+            done = subprocess.run([*before, *command, "--", "echo", "up"], capture_output=True, text=True)
+            assert (done.returncode, done.stderr.count("ompbind:")) == (0, 0), done.stderr
+            assert json.loads((own / "run.json").read_text())["exit_code"] == 0
+            assert [(own / f"logs/{rank}.out").read_text() for rank in (0, 1)] == ["up\n", "up\n"]
 
 
 SET_UID = "#include <unistd.h>\nint main(void) { setuid(0); sleep(20); return 0; }"
