@@ -15,6 +15,7 @@ from tests.cli.command_lines import call
 from tests.launchers.environments import make_env
 from tests.live.conftest import is_alive, one_line, ranks_of, state_of, two_cpus, wait_until
 from tests.live.test_kills import BARE, FAMILY, check_kill, moments, wait_for_supervisor
+from tests.live.test_restarts import SHORT_WAITS
 from tests.long import rounds
 from tests.slurm import find_free_ports
 from tests.soak_plans import SERVER as SOAK_SERVER
@@ -288,27 +289,6 @@ def test_the_time_of_a_pause_does_not_count_for_a_check(scene):
     assert code == 0, messages
 
 
-@pytest.mark.parametrize("options", [[], ["--keep-descendants"]])
-def test_what_a_check_leaves_is_stopped_and_its_rank_may_start_again(scene, options):
-    server = "[ $OMPBIND_ATTEMPT = 1 ] && exit 1; touch $DIRECTORY/up; exec sleep 30"
-    check = f"exec:sh -c 'sleep 60 & test -e {scene.directory}/up'"
-    words = [*options, "--share", "--name", "a", "--on-failure", "restart", "--ready", check]
-    words += [*scene.command("sh", "-c", server), ":", "--name", "b", "--until", "b"]
-    code, messages, _ = scene.run(*words, *scene.command("true"))
-    assert (code, "attempt 2 starts in 1 s" in messages) == (0, True), messages
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
-def test_a_signal_ends_a_search_in_a_log_file(scene, number):
-    """`[ab]*c` takes minutes on a long line of a, and no handler of a signal runs meanwhile."""
-    script = "yes a | head -n 1000000 | tr -d '\n'; touch $DIRECTORY/written; exec sleep 30"
-    words = ["--log-dir", str(scene.directory), *group(scene, "a", script, "--ready", "text:[ab]*c")]
-    process = scene.begin("--share", *words, ":", "--name", "b", *scene.command("true"))
-    scene.wait_for("written")
-    process.send_signal(number)
-    assert scene.end(process)[0] in (128 + number, -number)
-
-
 @pytest.mark.two_cpus
 @pytest.mark.parametrize(("server", "client", "options", "code"), [
     ("sleep 30", "exit 0", [], 0), ("sleep 30", "exit 5", [], 5), ("sleep 30", "kill -9 $$", [], 137),
@@ -322,31 +302,42 @@ def test_until_a_group_has_exited(scene, server, client, options, code):
     assert found == code, messages
 
 
-@pytest.mark.two_cpus
-def test_on_failure_is_of_the_group_and_a_restarted_server_restarts_no_client(scene):
-    server = 'echo $OMPBIND_ATTEMPT >>"$1/server"; [ $OMPBIND_ATTEMPT = 1 ] && exit 1; touch "$1/again"; '
-    server += "sleep 30"
+@pytest.mark.parametrize("options", [[], ["--keep-descendants"]])
+def test_a_restarted_server_restarts_no_client_and_what_a_check_leaves_is_stopped(scene, options):
+    """The first attempt exits before the group is ready, the second one while the client runs."""
+    server = """echo $OMPBIND_ATTEMPT >>"$1/server"; [ $OMPBIND_ATTEMPT = 1 ] && exit 1; touch "$1/up"
+        until [ -e "$1/client" ]; do sleep 0.02; done; [ $OMPBIND_ATTEMPT = 2 ] && exit 1
+        touch "$1/again"; exec sleep 30"""
     client = 'echo $OMPBIND_ATTEMPT >>"$1/client"; until [ -e "$1/again" ]; do sleep 0.02; done'
-    words = ["--until", "b", *group(scene, "a", server, "--on-failure", "restart"), ":"]
-    code, messages, _ = scene.run(*words, *group(scene, "b", client))
-    assert code == 0, messages
-    assert "attempt 2 starts in 1 s" in messages
-    assert (scene.directory / "server").read_text().split() == ["1", "2"]
+    check = f"exec:sh -c 'sleep 60 & test -e {scene.directory}/up'"
+    words = group(scene, "a", server, "--until", "b", "--on-failure", "restart", "--ready", check)
+    before = (sys.executable, SHORT_WAITS, "0.02")
+    words = [*options, "--share", *words, ":", *group(scene, "b", client)]
+    code, messages, _ = scene.run(*words, before=before)
+    assert (code, "attempt 3 starts in 0.04 s" in messages) == (0, True), messages
+    assert (scene.directory / "server").read_text().split() == ["1", "2", "3"]
     assert (scene.directory / "client").read_text().split() == ["1"]
 
 
-@pytest.mark.two_cpus
-@pytest.mark.parametrize(("number", "options", "codes", "message"), [
-    (signal.SIGTERM, ["--keep-descendants"], (143, -15), "not starting rank 1"),
-    (signal.SIGINT, [], (130, -2), "not starting rank 1"),
-    (signal.SIGKILL, [], (125,), "the supervisor"),
+SLOW = "exec:sh -c 'touch {}/checks; sleep 60'"
+SEARCH = "text:[ab]*c"
+"""Takes minutes on a long line of a, and no handler of a signal runs meanwhile."""
+
+
+@pytest.mark.parametrize(("number", "check", "options", "codes", "message"), [
+    (signal.SIGTERM, SLOW, ["--keep-descendants"], (143, -15), "not starting rank 1"),
+    (signal.SIGINT, SLOW, [], (130, -2), "not starting rank 1"),
+    (signal.SIGKILL, SLOW, [], (125,), "the supervisor"),
+    (signal.SIGTERM, SEARCH, [], (143, -15), ""),
+    pytest.param(signal.SIGINT, SEARCH, [], (130, -2), "", marks=pytest.mark.long),
 ])  # fmt: skip
-def test_a_signal_while_a_group_is_not_ready_ends_the_run(scene, number, options, codes, message):
+def test_a_signal_while_a_group_is_not_ready_ends_the_run(scene, number, check, options, codes, message):
     """The supervisor is killed, ompbind gets other signals."""
-    check = f"exec:sh -c 'touch {scene.directory}/checks; sleep 60'"
-    words = ["--name", "a", "--ready", check, *scene.command("sh", "-c", "exec sleep 60"), ":", "--name", "b"]
-    process = scene.begin(*options, *words, *scene.command("touch", str(scene.directory / "started")))
-    scene.wait_for("checks")
+    script = "yes a | head -n 1000000 | tr -d '\n'; touch $DIRECTORY/written; exec sleep 60"
+    words = group(scene, "a", script, "--ready", check.format(scene.directory))
+    words += [":", *group(scene, "b", "touch $DIRECTORY/started")]
+    process = scene.begin(*options, "--share", "--log-dir", f"{scene.directory}/logs", *words)
+    scene.wait_for("written", *["checks"] * (check == SLOW))
     os.kill(wait_for_supervisor(process) if number == signal.SIGKILL else process.pid, number)
     code, messages, _ = scene.end(process)
     assert (code in codes, message in messages) == (True, True), messages

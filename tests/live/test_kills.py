@@ -79,15 +79,24 @@ def check_kill(scene, victim, moment, process):
     scene.check_nothing_left(f"{victim} {moment * 1000:.1f} ms after the start of ompbind")
 
 
-@pytest.mark.parametrize(("victim", "ranks", "script", "times"), [
-    ("foreground", 1, FAMILY, 40), ("foreground", 8, FAMILY, 20), ("foreground", 64, BARE, 6),
-    ("supervisor", 1, FAMILY, 12), ("supervisor", 8, FAMILY, 6), ("group", 2, FAMILY, 20),
-    pytest.param("foreground", 64, FAMILY, 6, marks=pytest.mark.long),
+WRITES = "setsid sleep 300 & while :; do echo words; echo more >&2; done"
+"""A rank that writes all the time and has a daemon."""
+
+
+@pytest.mark.parametrize(("victim", "ranks", "script", "times", "options"), [
+    ("foreground", 1, FAMILY, 40, ""), ("foreground", 8, FAMILY, 20, ""), ("foreground", 64, BARE, 6, ""),
+    ("supervisor", 1, FAMILY, 12, ""), ("supervisor", 8, FAMILY, 6, ""), ("group", 2, FAMILY, 20, ""),
+    ("foreground", 2, WRITES, 4, "--output tag"), ("supervisor", 2, WRITES, 4, "--log-dir {}/logs --force"),
+    ("supervisor", 2, WRITES, 4, "--output tag --pty"),
+    pytest.param("foreground", 2, WRITES, 4, "--output tag --pty", marks=pytest.mark.long),
+    pytest.param("foreground", 64, FAMILY, 6, "", marks=pytest.mark.long),
 ])  # fmt: skip
-def test_killed_at_any_moment(scene, victim, ranks, script, times):
+def test_killed_at_any_moment(scene, victim, ranks, script, times, options):
     """The supervisor leaves the process group before it starts a rank."""
+    more = options.format(scene.directory).split()
     for moment in moments(scene, ranks, rounds(times)):
-        check_kill(scene, victim, moment, begin(scene, ranks, script, process_group=0))
+        process = begin(scene, ranks, script, more, process_group=0, stdout=subprocess.DEVNULL)
+        check_kill(scene, victim, moment, process)
 
 
 OURS = re.compile(r"""File "[^"]*/ompbind/([a-z]+/)*[a-z]\w*[.]py\"""")
@@ -151,23 +160,6 @@ def test_foreground_killed_after_a_request_to_stop(scene, script):
     scene.check_nothing_left("SIGKILL during the escalation", within_s=4)
 
 
-WRITES = "setsid sleep 300 & while :; do echo words; echo more >&2; done"
-"""A rank that writes all the time and has a daemon."""
-
-
-@pytest.mark.parametrize(("victim", "options"), [
-    ("foreground", "--output tag"), ("supervisor", "--log-dir {}/logs"), ("supervisor", "--output tag --pty"),
-    pytest.param("foreground", "--output tag --pty", marks=pytest.mark.long),
-])  # fmt: skip
-def test_killed_while_it_forwards_output(scene, victim, options):
-    more = [word.format(scene.directory) for word in options.split()]
-    process = begin(scene, 2, WRITES, more, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    supervisor = wait_for_ranks(process)
-    os.kill(process.pid if victim == "foreground" else supervisor, signal.SIGKILL)
-    assert process.wait(20) == (-9 if victim == "foreground" else 125)
-    scene.check_nothing_left(f"SIGKILL of the {victim}")
-
-
 @pytest.fixture
 def full():
     reader, writer = os.pipe()
@@ -178,35 +170,25 @@ def full():
 
 
 @pytest.mark.no_quota
-@pytest.mark.parametrize(("mode", "number", "code"), [
-    ((), signal.SIGTERM, 3), (("--output", "tag"), signal.SIGINT, 3), ((), signal.SIGKILL, -9),
+@pytest.mark.parametrize(("exits", "options", "number", "code"), [
+    (True, (), signal.SIGTERM, 3), (True, ("--output", "tag"), signal.SIGINT, 3),
+    (True, (), signal.SIGKILL, -9), (False, (), signal.SIGTERM, 143),
+    (False, ("--output", "tag"), signal.SIGINT, 130), (False, ("--timeout", "0.3"), 0, 124),
 ])  # fmt: skip
-def test_readers_that_do_not_read(scene, full, mode, number, code):
-    """ompbind waits for a reader of its messages after all ranks have exited, until it gets a signal."""
-    script = f"""setsid sleep 300 & touch "$1/$RANK"; [ $RANK = 0 ] && {BARE}
-        while [ ! -e "$1/0" ]; do sleep 0.02; done; exit 3"""
-    process = begin(scene, 2, script, mode, stdout=full, stderr=full)
+def test_readers_that_do_not_read(scene, full, exits, options, number, code):
+    """After all ranks have exited, ompbind waits for a reader; one request to stop is always enough."""
+    fails = f'[ $RANK = 0 ] && {BARE}; while [ ! -e "$1/0" ]; do sleep 0.02; done; exit 3'
+    script = f'setsid sleep 300 & touch "$1/$RANK"; {fails if exits else BARE}'
+    process = begin(scene, 2, script, ("--grace", "0.3", *options), stdout=full, stderr=full)
     supervisor = supervisor_of(process)
     scene.wait_for("0", "1")
-    wait_until(lambda: set(scene.find()) == {process.pid, supervisor}, "only ompbind is left")
-    time.sleep(0.1)
-    assert process.poll() is None
+    if exits:
+        wait_until(lambda: set(scene.find()) == {process.pid, supervisor}, "only ompbind is left")
+        time.sleep(0.1)
+        assert process.poll() is None
     process.send_signal(number)
     assert process.wait(20) == code
-    scene.check_nothing_left(f"{number.name}, with a full pipe")
-
-
-@pytest.mark.no_quota
-@pytest.mark.parametrize(("options", "number", "code"), [
-    ((), signal.SIGTERM, 143), (("--output", "tag"), signal.SIGINT, 130), (("--timeout", "0.3"), 0, 124),
-], ids=["SIGTERM", "SIGINT", "timeout"])  # fmt: skip
-def test_one_request_to_stop_is_enough_without_a_reader(scene, full, options, number, code):
-    options = ("--grace", "0.3", *options)
-    process = begin(scene, 2, f'touch "$1/$RANK"; {BARE}', options, stdout=full, stderr=full)
-    scene.wait_for("0", "1")
-    process.send_signal(number)
-    assert process.wait(20) == code
-    scene.check_nothing_left("a request to stop, with a full pipe")
+    scene.check_nothing_left("a signal, with a full pipe")
 
 
 def test_a_run_within_a_run_is_killed_with_it(scene):

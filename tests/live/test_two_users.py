@@ -67,8 +67,8 @@ def test_what_is_put_at_the_name_of_the_report_during_a_run_is_replaced(start, p
     path = public / "run.json"
     public.chmod(KINDS[kind])
     os.chown(public, *[NOBODY * (kind == "theirs")] * 2)
-    process = start("run", "--report", str(path), "--", "sh", "-c", "echo up; read x", stdin=subprocess.PIPE)
-    assert process.stdout.readline() == "up\n"
+    rank = ("sh", "-c", "echo up; read x")
+    process = start("run", "--report", str(path), "--", *rank, stdin=subprocess.PIPE, up=1)
     assert json.loads(path.read_text())["error"] == "the run has not finished"
     assert put(what, path, precious) == (kind != "sticky")
     process.stdin.write("\n")

@@ -160,9 +160,8 @@ def test_only_one_run_at_a_time_gets_one_core(monkeypatch, public, other):
 @pytest.fixture
 def holder(start):
     """A run that has all CPUs until its standard input is closed."""
-    process = start("run", "--run-id", "holder", "--", "sh", "-c", "echo up; read x", stdin=subprocess.PIPE)
-    assert process.stdout.readline() == "up\n"
-    return process
+    script = ("sh", "-c", "echo up; read x")
+    return start("run", "--run-id", "holder", "--", *script, stdin=subprocess.PIPE, up=1)
 
 
 @pytest.fixture
