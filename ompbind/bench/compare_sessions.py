@@ -16,7 +16,6 @@ from ompbind.bench.comparing import ERROR, RunIndex, make_median_interval
 from ompbind.bench.records import Session
 from ompbind.bench.results import find_differences
 from ompbind.bench.table import (
-    align_points,
     join_command,
     make_scale,
     name_change,
@@ -151,9 +150,7 @@ def _make_columns(
     for number in numbers:
         title = f"{name_metric(metric)} {number + 1}"
         yield Column(title=title, cells=[render(change.medians[number]) for change in changes], right=True)
-    yield Column(
-        title="ratio", cells=align_points(render_ratio(change.ratio) for change in changes), right=True
-    )
+    yield Column(title="ratio", cells=[render_ratio(change.ratio) for change in changes], right=True)
     yield Column(title="interval", cells=[render_interval(change.interval) for change in changes])
     cells = [_render_change(change, name_change(metric)) for change in changes]
     yield Column(title="result", cells=cells, grows=True)

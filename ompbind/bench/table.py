@@ -148,13 +148,6 @@ def render_interval(interval: tuple[float, float] | None) -> str:
     return " to ".join(render_ratio(end, is_fine=is_fine) for end in interval)
 
 
-def align_points(numbers: Iterable[str]) -> list[str]:
-    """Add spaces after numbers, so that the decimal points are below each other if the ends are."""
-    texts = list(numbers)
-    tails = [len(text) - text.find(".") if "." in text else 0 for text in texts]
-    return [text + " " * (max(tails) - tail) for text, tail in zip(texts, tails, strict=True)]
-
-
 def render_more_rounds(rounds: int) -> str:
     """Return about how many more rounds are needed; the estimate of a large number is rough."""
     return f"about {count(rounds if rounds < 100 else round(rounds, -1), 'more round')}"
@@ -182,7 +175,6 @@ def name_change(metric: Metric) -> tuple[str, str]:
 
 
 _NARROW = 72  # characters of a line below which the table has no column of rounds
-_NARROW_TITLE = 10  # characters of the name of a metric in such a table; it stands beside long ratios
 _WIDE = 120  # characters of a line from which on the table has columns on what the runs used
 
 
@@ -223,36 +215,20 @@ def _make_heading(session: Session, screen: Screen) -> Iterator[str]:
 def _render_group(
     session: Session, group: GroupConclusion, screen: Screen, *, verbose: bool
 ) -> Iterator[str]:
-    """Yield the table of a group, and further tables on what its runs used."""
+    """Yield the table of a group, and a second one of what its runs used if one is too wide."""
     columns, usage = list(_make_columns(session, group, screen)), list(_make_usage_columns(session, group))
     width = screen.text_width
     heading = name_ranks(group)
     yield f"\033[1m{heading}\033[22m" if heading and screen.styled else heading
-    if _measure([*columns, *usage]) <= width:
+    together = sum(max(map(len, (column.title, *column.cells))) + 2 for column in (*columns, *usage)) - 2
+    if together <= width:
         yield _render_styled([*columns, *usage], group, screen)
     else:
         yield _render_styled(columns, group, screen)
         if verbose or width >= _WIDE:
-            for part in _split_columns(columns[0], usage, width):
-                yield _render_styled(part, group, screen)
+            yield _render_styled([columns[0], *usage], group, screen)
     if group.ranks is not None:  # else the notes are below other tables
         yield "\n".join(_make_group_notes(session, group, width))
-
-
-def _measure(columns: Sequence[Column]) -> int:
-    """Return the width in which no cell of a table wraps."""
-    return sum(max(map(len, (column.title, *column.cells))) + 2 for column in columns) - 2
-
-
-def _split_columns(first: Column, columns: Sequence[Column], width: int) -> Iterator[list[Column]]:
-    """Yield the columns of tables that fit a width; each table begins with the first column."""
-    part = [first]
-    for column in columns:
-        if len(part) > 1 and _measure([*part, column]) > width:
-            yield part
-            part = [first]
-        part.append(column)
-    yield part
 
 
 def list_columns(session: Session, group: GroupConclusion) -> list[Column]:
@@ -282,9 +258,8 @@ def _make_columns(session: Session, group: GroupConclusion, screen: Screen) -> I
     names = [shorten_name(comparison.candidate, group) for comparison in comparisons]
     yield Column(title="candidate", cells=names, grows=True)
     is_narrow = screen.text_width < _NARROW
-    title = clip(name_metric(metric), _NARROW_TITLE) if is_narrow else name_metric(metric)
-    yield Column(title=title, cells=list(map(make_scale(metric, medians), medians)), right=True)
-    yield Column(title="ratio", cells=align_points(ratios), right=True)
+    yield Column(title=name_metric(metric), cells=list(map(make_scale(metric, medians), medians)), right=True)
+    yield Column(title="ratio", cells=ratios, right=True)
     yield Column(title="interval", cells=[render_interval(comparison.interval) for comparison in comparisons])
     if not is_narrow:
         yield Column(title="rounds", cells=rounds, right=True)

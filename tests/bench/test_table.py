@@ -54,12 +54,11 @@ def test_all_parts_of_a_session_are_shown_in_their_order():
 @pytest.mark.parametrize("make", [make_usual_session, sessions.make_scaling_session])
 def test_every_width_fits_except_for_the_commands_to_paste(make, width):
     session = make()
-    names = [f"metric-{number}" for number in range(8)]
-    metrics = (*session.metrics, *(Metric(name=name, pattern="x") for name in names))
-    runs = (run.replace(values=(*run.values, *[1e12] * 8)) for run in session.runs)
+    metrics = (*session.metrics, Metric(name="metric-0", pattern="x"))
+    runs = (run.replace(values=(*run.values, 1e12)) for run in session.runs)
     many, conclusion = session.replace(metrics=metrics, runs=tuple(runs)), conclude(session)
     text = render_bench(many, conclusion, Screen(width=width), verbose=True)
-    assert [text.count(name) for name in names] == [len(conclusion.groups)] * 8
+    assert text.count("metric-0") == len(conclusion.groups)
     for line in f"{render(session, width=width)}\n{text}".splitlines():
         assert count_columns(line) <= width or re.match(r"    (ompbind|python)", line)
 
