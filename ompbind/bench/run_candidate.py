@@ -10,7 +10,6 @@ foreground process is killed too, so the supervisor kills all ranks, and removes
 The signals that stop a session come first, then what is started, and how it is measured.
 """
 
-import fcntl
 import os
 import pickle
 import select
@@ -19,7 +18,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
@@ -35,7 +34,6 @@ from ompbind.execution.output.log_files import make_log_name
 from ompbind.execution.process_pair import become_supervisor
 from ompbind.execution.readiness import check_commands
 from ompbind.execution.run_options import ONE_GROUP, Output, RankGroup, Reporter, RunOptions
-from ompbind.execution.safe_files import OpenDirectory, is_kept
 from ompbind.execution.shutdown import REPEAT_S
 from ompbind.execution.spawn import find_starts, make_limit_error
 from ompbind.execution.supervisor import supervise
@@ -46,8 +44,6 @@ from ompbind.planning.plan import Plan
 from ompbind.procfs.reader import read_affinity
 from ompbind.record import Record
 from ompbind.report.run_summary import find_hint
-
-_PREFIX = "ompbind-bench-"  # of the names of output directories
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -176,7 +172,7 @@ def run_candidate(
     before = read_counts(system, options.run_id)
     with (
         delay_interrupts() as signal_mask,  # while the directory is made, and while it is removed
-        _output_directory() as directory,
+        tempfile.TemporaryDirectory(prefix="ompbind-bench-", ignore_cleanup_errors=True) as directory,
         SignalMask(signal.SIG_SETMASK, signal_mask),
     ):
         verify = round_number % VERIFIED_ROUNDS == 0
@@ -192,29 +188,6 @@ def run_candidate(
         conditions=make_conditions(before, after, cpus),
     )
     return add_outcome(run, outcome, options.timeout)
-
-
-@contextmanager
-def _output_directory() -> Iterator[str]:
-    """Make a directory for the output of a run, which is locked while bench or its supervisor lives."""
-    with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as directory:
-        file = os.open(directory, os.O_RDONLY)
-        try:
-            if is_kept(file, fcntl.LOCK_SH):
-                yield directory
-                return
-        finally:
-            os.close(file)
-    with _output_directory() as directory:  # another session has taken it for that of a killed one
-        yield directory
-
-
-def remove_abandoned_output() -> None:
-    """Remove the output directories of sessions that were killed with all their processes."""
-    with suppress(OSError):  # an error is that of the first run, which needs the directory
-        temporary = OpenDirectory(os.path.realpath(tempfile.gettempdir()))
-        temporary.remove_abandoned(rf"{_PREFIX}\w{{8}}")
-        temporary.close()
 
 
 def _measure(

@@ -41,7 +41,6 @@ from ompbind.bench.run_candidate import (
     SignalMask,
     catch_interrupts,
     delay_interrupts,
-    remove_abandoned_output,
     run_candidate,
 )
 from ompbind.bench.session import INTERRUPTED, SessionLoop
@@ -232,7 +231,6 @@ def run_bench(
         candidates=tuple(start.candidate for start in starts),
         refusals=tuple(refusals),
     )
-    remove_abandoned_output()
     gc.enable()  # __main__ disables it for short commands; a session can last for hours
     with (
         catch_interrupts() as arrived,

@@ -22,7 +22,6 @@ from ompbind.text import whole_number
 
 _DIRECTORY = getattr(os, "O_PATH", 0) | os.O_NOFOLLOW | os.O_DIRECTORY  # other systems have no O_PATH
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-_TO_LOCK = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY
 _EXISTING = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _ALL_USERS = 0xFFFFFFFF
 _OWN = ("self", "thread-self")  # directories of /proc about this process
@@ -82,13 +81,13 @@ def is_same(before: os.stat_result | None, now: os.stat_result) -> bool:
     return (before.st_uid, stat.S_IFMT(before.st_mode)) == (now.st_uid, stat.S_IFMT(now.st_mode))
 
 
-def is_kept(file: int, how: int = fcntl.LOCK_EX) -> bool:
-    """Lock a new file or directory while it is open; False if `remove_abandoned` of another run came first.
+def is_kept(file: int) -> bool:
+    """Lock a new file while it is open; False if `remove_abandoned` of another run came first.
 
-    A directory takes LOCK_SH. Without locks, no file of the file system counts as abandoned.
+    Without locks, no file of the file system counts as abandoned.
     """
     try:
-        return keep_locked(file, how)
+        return keep_locked(file)
     except OSError:
         return True
 
@@ -137,7 +136,7 @@ class OpenDirectory:
         return file
 
     def remove_abandoned(self, names_pattern: str) -> None:
-        """Remove files and directories of this user with such names that no process has locked.
+        """Remove files of this user with such names that no process has locked.
 
         Their processes were killed: `is_kept` locks such a file as soon as it is made.
         """
@@ -152,14 +151,10 @@ class OpenDirectory:
                     self._remove_unlocked(name, entry)
 
     def _remove_unlocked(self, name: str, entry: os.stat_result) -> None:
-        is_directory = stat.S_ISDIR(entry.st_mode)
-        file = os.open(name, _TO_LOCK, dir_fd=self.fd) if is_directory else self.open_existing(name, entry)
+        file = self.open_existing(name, entry)
         try:
-            if not try_lock(file, fcntl.LOCK_EX):
-                return
-            for inner in os.listdir(file) if is_directory else ():
-                os.unlink(inner, dir_fd=file)
-            (os.rmdir if is_directory else os.unlink)(name, dir_fd=self.fd)
+            if try_lock(file, fcntl.LOCK_EX):
+                os.unlink(name, dir_fd=self.fd)
         finally:
             os.close(file)
 

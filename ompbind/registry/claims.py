@@ -221,12 +221,12 @@ def try_lock(file: int, how: int) -> bool:
     return True
 
 
-def keep_locked(file: int, how: int = fcntl.LOCK_EX) -> bool:
-    """Lock a new file or directory while it is open; False if it was removed first, as of a killed process.
+def keep_locked(file: int) -> bool:
+    """Lock a new file while it is open; False if it was removed first, as of a killed process.
 
     Raises OSError if the file system has no locks.
     """
-    return try_lock(file, how) and os.fstat(file).st_nlink > 0
+    return try_lock(file, fcntl.LOCK_EX) and os.fstat(file).st_nlink > 0
 
 
 def _remove(path: str, handle: int | None = None) -> None:
