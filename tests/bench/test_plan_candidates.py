@@ -96,7 +96,7 @@ def test_what_cannot_run_is_refused_with_its_reason(words, machine, names, reaso
 def test_the_command_without_ompbind_has_no_plan(monkeypatch):
     for setting in ("OMP_NUM_THREADS=7", "OMPBIND_SMT=1", "OMPBIND_METRIC='x: (.*)'", "OMPBIND_CPUS=5"):
         monkeypatch.setenv(*setting.split("=", 1))
-    filled = "--wrap 'nice {rank}' --chdir /d{rank} --env PORT={rank+80} --env C={cpus}"
+    filled = "--wrap 'nice {rank}' --chdir /d{rank} --env PORT={rank+80} --env 'C={cpus} {threads}'"
     found, _ = make(f"-n 2 --vary smt=2 --preload {LIBRARY} --freeze-threads {filled}")
     commands, unbound = found["unbound"].commands, found["unbound"].candidate
     assert found["unbound"].plan is None
@@ -107,7 +107,7 @@ def test_the_command_without_ompbind_has_no_plan(monkeypatch):
     env = commands[1].env
     own = "ATTEMPT", "RANK", "RUNTIME_DIR", "RUN_ID", "WORKER_NAME"
     assert {name for name in env if name.startswith("OMPBIND_")} == {f"OMPBIND_{name}" for name in own}
-    expected = {"RANK": "1", "WORLD_SIZE": "2", "PORT": "81", "C": "0-31", "OMP_NUM_THREADS": "7"}
+    expected = {"RANK": "1", "WORLD_SIZE": "2", "PORT": "81", "C": "0-31 32", "OMP_NUM_THREADS": "7"}
     assert env.items() >= (expected | {"OMPBIND_RANK": "1", "OMPBIND_RUN_ID": "test"}).items()
     assert not env.keys() & {"OMP_PLACES", "LD_PRELOAD", "PYTHONPATH"}
     assert not found["smt=2"].commands[0].env.keys() & {"OMPBIND_SMT", "OMPBIND_METRIC"}

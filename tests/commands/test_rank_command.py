@@ -81,20 +81,3 @@ def test_variables_of_an_outer_run_are_not_reported_as_changed():
     assert find_changed(plan, spec) == {"OMP_PLACES": "{0,1,2,3,4,5,6,7}"}
     assert not find_changed(plan, spec.replace(base={**spec.base, "OMPBIND_RANK": "0"}))
     assert not find_changed(plan, spec.replace(keep_env=True))
-
-
-def test_a_rank_without_a_plan_inherits_everything_but_its_number_and_the_variables_of_the_user():
-    base = {"PATH": "/bin", "OMP_NUM_THREADS": "7", "OMPBIND_SMT": "2", "OMPBIND_CPUS": "9", "RANK": "5"}
-    spec = RunSpec(
-        argv=("app", "{rank}"), fill_argv=True, run_id="r1", base=base, removed_variables=("OMPBIND_SMT",),
-        added_variables=(("PORT", "{rank+80}"), ("ALL", "{cpus} {threads}")), chdir="/d{rank}",
-        wrap=("nice",),
-    )  # fmt: skip
-    command = rank_command.make_unbound_commands([2], spec, CpuSet((0, 1, 2)))[1]
-    assert (command.rank, command.argv, command.directory) == (1, ("nice", "app", "1"), "/d1")
-    assert (command.cpus, command.memory) == (None, None)
-    assert command.env == {
-        "PATH": "/bin", "OMP_NUM_THREADS": "7", "PORT": "81", "ALL": "0-2 3", "RANK": "1", "LOCAL_RANK": "1",
-        "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "OMPBIND_RUN_ID": "r1", "OMPBIND_RANK": "1",
-        "OMPBIND_ATTEMPT": "1", "OMPBIND_WORKER_NAME": "r1-rank-1",
-    }  # fmt: skip

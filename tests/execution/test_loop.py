@@ -1,6 +1,5 @@
-"""The loop of the supervisor, with real pipes: what wakes it up, and in which order functions are called."""
+"""The deadlines of the loop of the supervisor; test_groups.py has its descriptors."""
 
-import os
 import time
 from functools import partial
 
@@ -32,23 +31,3 @@ def test_a_deadline_that_another_one_cancels_in_the_same_turn_is_not_called():
     loop.call_at(NOW + 1, second)
     loop.turn()
     assert called == []
-
-
-def test_descriptors_come_before_deadlines_and_one_that_is_ignored_meanwhile_is_left_out():
-    loop, called, pipes = Loop(), [], [os.pipe(), os.pipe()]
-    deadline = partial(called.append, "deadline")
-
-    def handle(own, other):
-        called.append(own)
-        loop.ignore(other)
-        loop.call_at(NOW, deadline)
-
-    for (own, writer), (other, _) in (pipes, pipes[::-1]):
-        loop.listen(own, partial(handle, own, other))
-        os.write(writer, b"x")
-    loop.turn()
-    assert (len(called), called[1]) == (2, "deadline")
-    (ignored,) = {pipe[0] for pipe in pipes} - {called[0]}
-    loop.listen(ignored, deadline)  # an error if it is still known
-    for number in (*pipes[0], *pipes[1]):
-        os.close(number)

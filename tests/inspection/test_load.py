@@ -46,22 +46,18 @@ def judge(samples):
     return FINE.add(make_load_issue(streak)) if streak.is_proof else FINE
 
 
-@pytest.mark.parametrize(("threads", "mask", "number"), [
-    ("R0-1*2 S0-1", None, 0), ("R0*2", "0", 2), ("R0*2 R1*2", "0-1", 4), ("R0*5 S0-3*10", "0", 5),
-    ("R2*3 D2*4 T2", "2", 3),
+@pytest.mark.parametrize(("threads", "quota", "mask", "number", "usable"), [
+    ("R0-1*2 S0-1", None, None, 0, 0), ("R0*2", None, "0", 2, 1), ("R0*2 R1*2", None, "0-1", 4, 2),
+    ("R0*5 S0-3*10", None, "0", 5, 1), ("R2*3 D2*4 T2", None, "2", 3, 1),
+    # a quota gives threads fewer CPUs
+    ("R0-1*2", 1.0, "0-1", 2, 1), ("R0-1*2", 1.9, "0-1", 2, 1), ("R0-1*2", 2.0, None, 0, 0),
+    ("R0-1*3", 2.0, "0-1", 3, 2), ("R0", 0.5, None, 0, 0), ("R0*2", 4.0, "0", 2, 1),
+    ("R0 R1", 1.0, "0-1", 2, 1),
 ])  # fmt: skip
-def test_more_runnable_threads_than_cpus_in_their_masks_compete(threads, mask, number):
-    found = find_competitors(None, sample(0.0, threads))
-    assert (found and str(found.cpus), len(found.threads) if found else 0) == (mask, number)
-
-
-@pytest.mark.parametrize(("threads", "quota", "usable"), [
-    ("R0-1*2", 1.0, 1), ("R0-1*2", 1.9, 1), ("R0-1*2", 2.0, 0), ("R0-1*3", 2.0, 2), ("R0", 0.5, 0),
-    ("R0*2", 4.0, 1), ("R0 R1", 1.0, 1),
-])  # fmt: skip
-def test_a_quota_gives_threads_fewer_cpus(threads, quota, usable):
+def test_more_runnable_threads_than_cpus_in_their_masks_compete(threads, quota, mask, number, usable):
     found = find_competitors(None, sample(0.0, threads, quota=quota))
-    assert (found.usable if found else 0) == usable
+    shown = (str(found.cpus), len(found.threads), found.usable) if found else (None, 0, 0)
+    assert shown == (mask, number, usable)
 
 
 @pytest.mark.parametrize(("times", "runnable"), [

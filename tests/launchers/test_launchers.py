@@ -105,10 +105,8 @@ def test_flux_is_asked_only_where_its_variables_do_not_suffice(tmp_path, variabl
     SLURM_STEP SLURM_CRAY   | sh containerd-shim                     | PALS
     OUTER DEEPSPEED         | python3 deepspeed slurmstepd           | DeepSpeed
     OUTER HOROVOD           | sh containerd-shim                     | Horovod
-    HOROVOD OPEN_MPI_4      | mpirun sh horovodrun                   | Open MPI
     RUN OPEN_MPI_4          | mpirun rank-supervisor ompbind         | Open MPI
     RUN OMPBIND_RANK=0 TORCHRUN RANK=0 LOCAL_RANK=0 | pt_elastic rank-supervisor ompbind | torchrun
-    SLURM_SCRIPT            | slurm_script slurmstepd              | script of Slurm
     SLURM_SCRIPT OPEN_MPI_4 | slurm_script slurmstepd              | script of Slurm
     SLURM_INTERACTIVE       | bash slurmstepd                      | script of Slurm
     RUN OPEN_MPI_4          | rank-supervisor ompbind mpirun       |

@@ -68,28 +68,22 @@ def test_ranks_have_service_cores_or_service_cpus(options, expected):
     ({"reserve_total": 8}, "cannot reserve 8 cores of 8 usable cores and start 1 rank", ""),
     ({"ranks": 2, "reserve_total": 1, "mask": "0|1"}, "rank 0 would have no core left", ""),
     ({"ranks": 12, "strategy": "books"}, "has no book domains", "use balanced, compact, spread, nodes"),
+    # these no machine can satisfy: there is no hint on numbers
+    ({"ranks": 0}, "ranks=0 is too low", None), ({"ranks": 1 << 20}, "cannot plan 1048576 ranks", None),
+    ({"smt": 0}, "smt=0 is too low", None), ({"strategy": "fast"}, "unknown strategy 'fast'", None),
+    ({"reserve": 1, "reserve_total": 1}, "--reserve and --reserve-total contradict", None),
+    ({"cores": 1, "mask": "0|1"}, "the mask gives each rank its CPUs", None),
+    ({"cores": 1, "mask": "none"}, "the mask gives each rank all CPUs", None),
+    ({"service_cores": -1}, "service_cores=-1 is too low", None),
+    ({"service_cores": 1, "bind": Bind.EXACT}, "--bind exact leaves no thread", None),
+    ({"processes_per_rank": 2, "bind": Bind.THREAD}, "would bind their threads to the same places", None),
 ])  # fmt: skip
 def test_requests_that_do_not_fit_are_an_error_with_the_numbers(options, message, hint):
-    with pytest.raises(PlanError) as caught:
+    with pytest.raises(RequestError if hint is None else PlanError) as caught:
         plan(DUAL, **options)
     assert message in caught.value.message
     assert caught.value.hint
-    assert hint in caught.value.hint
-
-
-@pytest.mark.parametrize(("options", "message"), [
-    ({"ranks": 0}, "ranks=0 is too low"), ({"ranks": 1 << 20}, "cannot plan 1048576 ranks"),
-    ({"smt": 0}, "smt=0 is too low"), ({"strategy": "fast"}, "unknown strategy 'fast'"),
-    ({"reserve": 1, "reserve_total": 1}, "--reserve and --reserve-total contradict"),
-    ({"cores": 1, "mask": "0|1"}, "the mask gives each rank its CPUs"),
-    ({"cores": 1, "mask": "none"}, "the mask gives each rank all CPUs"),
-    ({"service_cores": -1}, "service_cores=-1 is too low"),
-    ({"service_cores": 1, "bind": Bind.EXACT}, "--bind exact leaves no thread"),
-    ({"processes_per_rank": 2, "bind": Bind.THREAD}, "would bind their threads to the same places"),
-])  # fmt: skip
-def test_requests_that_no_machine_can_satisfy(options, message):
-    with pytest.raises(RequestError, match=message):
-        plan(DUAL, **options)
+    assert (hint or "") in caught.value.hint
 
 
 @pytest.mark.parametrize(("bind", "places", "proc_bind"), [

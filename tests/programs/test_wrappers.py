@@ -92,18 +92,15 @@ def test_the_command_behind_any_wrapper_is_read(app, wrap, texts):
     accelerate launch --num-processes=4 -m p.t | accelerate launch --no_python --num-processes=4 p.t X CMD | 4
     accelerate launch --no_python --num-processes=2 cat x.py | accelerate launch --no_python --num-processes=2 X cat x.py | 2
     gunicorn -w 4 app:api           |                                                       | 4
-    python3 -m gunicorn --workers=8 app:api |                                               | 8
     uv run --frozen pytest -nauto   |                                                       | auto
     celery -A shop worker           |                                                       | one per CPU
     uvicorn app:api                 |                                                       | 3
     make -j16 all                   | make -j{threads}                                      | 16
-    ctest -V --parallel 64          |                                                       | 64
     ctest                           |                                                       | 5
     ctest -j -V                     |                                                       | one per CPU
     tox run-parallel -p 8           |                                                       | 8
     tox -p                          |                                                       | one per CPU
     tox -p 4 -- -p 9                |                                                       | 4
-    meson test                      |                                                       | one per CPU
     meson test --num-processes=4    |                                                       | 4
     cargo test                      | cargo test -j{threads}                                | 7
     cargo run -j 6 -- -j 999        | cargo run -j{threads}                                 | 6
@@ -112,7 +109,6 @@ def test_the_command_behind_any_wrapper_is_read(app, wrap, texts):
     bazel test :all                 | bazel test -j{threads}                                | one per CPU
     scons -j64                      | scons -j{threads}                                     | 64
     python -m snakemake --cores 64  | snakemake -c{threads}                                 | 64
-    snakemake -c8                   | snakemake -c{threads}                                 | 8
     nextflow run flow.nf            |                                                       | one per CPU
     ninja                           | ninja -j{threads}                                     | one per CPU
 """))  # fmt: skip # noqa: E501
@@ -153,12 +149,9 @@ def test_what_a_launcher_starts_is_not_known_and_a_python_behind_torchrun_is(tmp
     docker run -it image ./app                    | docker run        | CPUs and variables
     /usr/bin/docker --debug container run image   | docker --debug container run | CPUs and variables
     docker --context foo run image                | docker --context foo run | CPUs and variables
-    docker -H tcp://host -D create image          | docker -H tcp://host -D create | CPUs and variables
-    docker run --rm image --cpuset-cpus=0         | docker run        | CPUs and variables
     docker run -itd --name=a image --cpuset-cpus=0 | docker run       | CPUs and variables
     docker exec box ./app                         | docker exec       | CPUs and variables
     docker compose -f x.yml run service           | docker compose -f x.yml run | CPUs and variables
-    docker compose exec service ./app             | docker compose exec | CPUs and variables
     kubectl exec pod -- ./app                     | kubectl exec      | CPUs and variables
     kubectl -n prod exec pod -- ./app             | kubectl -n prod exec | CPUs and variables
     ramalama run model                            | ramalama run      | CPUs and variables
@@ -172,22 +165,17 @@ def test_what_a_launcher_starts_is_not_known_and_a_python_behind_torchrun_is(tmp
     nice su - -c ./app                            | su -              | removes variables
     sudo -u root cat -E                           | sudo -u root      | removes variables
     sudo --preserve-env=PATH cat                  | sudo --preserve-env=PATH | removes variables
-    sudo taskset -c 0 cat                         | sudo              | removes variables
     su - -c ./app                                 | su -              | removes variables
     runuser -l root -c ./app                      | runuser -l        | removes variables
     docker ps                                     |                   |
-    docker compose ps                             |                   |
     docker run --rm -v /a:/b --cpuset-cpus 0 image |                  |
-    docker run --cpuset-cpus=0 image ./app        |                   |
     podman run --cpuset-cpus 0 image ./app        |                   |
     docker exec box ompbind exec -- ./app         |                   |
     ramalama --nocontainer run model              |                   |
     ssh host /opt/bin/ompbind run -- ./app        |                   |
-    ssh host taskset -c 0 ./app                   |                   |
     systemd-run --scope ./app                     |                   |
     systemd-run -p AllowedCPUs=0-3 ./app          |                   |
     tmux new -d 'ompbind run -- ./app'            |                   |
-    tmux attach -t new                            |                   |
     screen -D -m ./app                            |                   |
     sudo -nE cat                                  |                   |
     sudo --preserve-env=HOME,OMP_NUM_THREADS cat  |                   |
@@ -220,24 +208,21 @@ BINDS = """
     ./app --hpx:threads=4 --hpx:use-process-mask       |
     ./app --hpx:bind=none                              |
     python -m torch.backends.xeon.run_cpu train.py     | PyTorch (torch.backends.xeon.run_cpu)
+    {tmp}/hpx                                          | HPX (libhpx)
+    {tmp}/hpx --hpx:use-process-mask                   |
 """
 
 
 @pytest.mark.parametrize(("line", "text"), rows(BINDS))
-def test_programs_that_bind_themselves_are_known_by_their_words(tmp_path, line, text):
+def test_programs_that_bind_themselves_are_known_by_their_words_and_libraries(tmp_path, line, text):
     (tmp_path / "binds.conf").write_text("port 1\n  bio_cpulist 1,3\n")
     (tmp_path / "data").write_text("port 1\n  bio_cpulist 1,3\n")
     (tmp_path / "plain.conf").write_text("port 1\n# bio_cpulist 1,3\n")
-    found = read_workload(line.format(tmp=tmp_path).split(), {"PATH": "/nowhere"}).wrappers
+    for name, needed in (("libhpx.so.1", []), ("hpx", ["libhpx.so.1"])):
+        (tmp_path / name).write_bytes(make_elf(needed))
+        (tmp_path / name).chmod(0o755)
+    env = {"PATH": "/nowhere", "LD_LIBRARY_PATH": str(tmp_path)}
+    found = read_workload([word.format(tmp=tmp_path) for word in line.split()], env).wrappers
     binding = [wrapper for wrapper in found if wrapper.rebinds]
     assert [wrapper.text for wrapper in binding] == [text] * bool(text)
     assert all(wrapper.remedy for wrapper in binding)
-
-
-@pytest.mark.parametrize(("words", "binds"), [([], True), (["--hpx:use-process-mask"], False)])
-def test_a_program_with_the_library_of_hpx_binds_itself(tmp_path, words, binds):
-    for name, needed in (("libhpx.so.1", []), ("app", ["libhpx.so.1"])):
-        (tmp_path / name).write_bytes(make_elf(needed))
-        (tmp_path / name).chmod(0o755)
-    found = read_workload([str(tmp_path / "app"), *words], {"LD_LIBRARY_PATH": str(tmp_path)}).wrappers
-    assert [wrapper.text for wrapper in found] == ["HPX (libhpx)"] * binds

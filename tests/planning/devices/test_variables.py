@@ -117,10 +117,14 @@ def test_variables_of_the_vendor_of_containers_and_of_slurm_select_gpus(env, exp
     # Slurm sets both to equal numbers
     ({ROCR: "2,3", ORDINAL: "2,3"}, [2, 3], {ROCR: [ROCM_UUIDS[2], ROCM_UUIDS[3]]}),
     ({HIP: "0,3", ORDINAL: "3,2"}, [3], {HIP: ["3"], ORDINAL: ["3"]}),
+    ({ZE: ""}, [0, 1, 2, 3], {ZE: ["0", "1", "2", "3"]}),
+    ({ZE: "2,0"}, [0, 2], {ZE: ["0", "2"]}),  # a filter: its order has no meaning
+    ({ZE: "1.0,1.1,3.0"}, [1, 3], {ZE: ["1.0,1.1", "3.0"]}), ({ZE: "9"}, [], {}),
 ])  # fmt: skip
-def test_variables_that_count_what_rocr_has_left(env, expected, written):
-    assert visible(make_amd_gpus(), env) == expected
-    assert {name: [*own.values()] for name, own in words(make_amd_gpus(), env).items()} == written
+def test_variables_that_count_what_rocr_has_left_or_that_filter(env, expected, written):
+    gpus = make_intel_gpus() if ZE in env else make_amd_gpus()
+    assert visible(gpus, env) == expected
+    assert {name: [*own.values()] for name, own in words(gpus, env).items()} == written
 
 
 def test_amd_gpus_are_named_by_uuids_or_in_the_order_of_the_driver():
@@ -132,16 +136,6 @@ def test_amd_gpus_are_named_by_uuids_or_in_the_order_of_the_driver():
     unknown = tuple(gpu.replace(ordinal=None, product=str(gpu.index)) for gpu in unknown)
     assert [visible(unknown, env) for env in ({ROCR: "0"}, {HIP: "0"}, {})] == [[], [], [0, 1]]
     assert "UUIDs" in remark(unknown, {ROCR: "0"})
-
-
-@pytest.mark.parametrize(("text", "expected", "written"), [
-    ("", [0, 1, 2, 3], {0: "0", 1: "1", 2: "2", 3: "3"}),
-    ("2,0", [0, 2], {0: "0", 2: "2"}),  # a filter: its order has no meaning
-    ("1.0,1.1,3.0", [1, 3], {1: "1.0,1.1", 3: "3.0"}), ("9", [], {}),
-])  # fmt: skip
-def test_ze_affinity_mask(text, expected, written):
-    assert visible(make_intel_gpus(), {ZE: text}) == expected
-    assert words(make_intel_gpus(), {ZE: text}).get(ZE, {}) == written
 
 
 def test_gpus_of_intel_with_tiles_need_whole_gpus_and_cuda_visible_devices_is_nvidias_before_amds():
