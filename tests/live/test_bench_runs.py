@@ -1,25 +1,22 @@
 """Runs of candidates: started by the supervisor of `ompbind run`, measured, and stopped with bench."""
 
 import os
-import signal
 import tempfile
 import time
-from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
-from threading import Thread
 
 import pytest
 
 from ompbind.bench.plan_candidates import make_starts
 from ompbind.bench.records import Metric, Status, Verification
-from ompbind.bench.run_candidate import run_candidate, run_ranks
+from ompbind.bench.run_candidate import run_candidate
 from ompbind.bench.verb import make_bench_settings
 from ompbind.cli.main import load_verb
 from ompbind.execution.run_options import RunOptions
 from ompbind.machine.read import read_machine
 from ompbind.planning.planner import make_plan
 from ompbind.registry.registry import read_live_runs
-from tests.live.conftest import RUNTIME_DIR, two_cpus, wait_until
+from tests.live.conftest import RUNTIME_DIR, find_processes, two_cpus, wait_until
 from tests.live.scenes import PYTHON
 
 
@@ -34,21 +31,6 @@ def make_start(*argv, ranks=1, bound=True):
     settings = make_bench_settings(load_verb("bench").make_context("bench", words))
     starts, _ = make_starts(settings, read_machine(), make_plan)
     return starts[bound]
-
-
-def test_a_supervisor_that_is_killed_leaves_no_rank(tmp_path, capfd):
-    start, output = make_start("sh", "-c", "echo $PPID $$; exec sleep 300"), tmp_path / "0.out"
-
-    def kill_supervisor():
-        written = wait_until(lambda: output.exists() and output.read_text(), "rank 0 writes a line")
-        os.kill(int(written.split()[0]), signal.SIGKILL)
-
-    killer = Thread(target=kill_supervisor)
-    killer.start()
-    assert "supervisor was killed" in run_ranks(start, make_options(), str(tmp_path)).error.message
-    killer.join()
-    assert not Path(f"/proc/{output.read_text().split()[1]}").exists()
-    assert "was killed by SIGKILL" in capfd.readouterr().err
 
 
 @pytest.fixture
@@ -83,13 +65,14 @@ def test_a_run_is_measured_and_its_ranks_have_their_cpus(bound, run):
     assert abs(found.started - time.time()) < 60
 
 
-def test_a_run_that_fails_says_why(run):
+def test_a_run_that_fails_says_why_and_leaves_no_rank(run):
     for script, reason in (
-        ("echo a >&2; exit 3", "code 3; last lines: a"),
-        ("sleep 300", "timeout after 1 s"),
-    ):
+        ("echo a >&2; exit 3", "code 3; last lines: a"), ("exec sleep 301.5", "timeout after 1 s"),
+        ("kill -KILL $PPID; exec sleep 301.5", "the supervisor was killed"),
+    ):  # fmt: skip
         found = run(make_start("sh", "-c", script), timeout=1)
-        assert (found.status, found.values, reason in found.reason) == (Status.FAILED, (), True)
+        assert (found.status, found.values, reason in found.reason) == (Status.FAILED, (), True), found
+        assert not find_processes("301.5")
 
 
 WAIT = "import time; time.sleep(0.8)"

@@ -13,7 +13,15 @@ import pytest
 from ompbind.cpuset import CpuSet
 from tests.cli.command_lines import call
 from tests.launchers.environments import MPICH, OPEN_MPI_5, make_env
-from tests.live.conftest import allowed_list, one_line, required, state_of, two_cpus, wait_until
+from tests.live.conftest import (
+    allowed_list,
+    one_line,
+    required,
+    state_of,
+    two_cpus,
+    wait_until,
+    write_program,
+)
 from tests.tables import rows
 
 ROOT = Path(__file__).parent.parent.parent
@@ -41,7 +49,7 @@ def numbers(report):
     return [int(report[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")]
 
 
-AGENT = """#!/bin/sh
+AGENT = """
 sleep 1  # until the other agent runs: torchrun waits for it too
 export GROUP_WORLD_SIZE=2 RANK=$2 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 TORCHELASTIC_RUN_ID=x
 PYTHON -m ompbind exec -m CPUS -- sh -c 'grep Cpus_allowed_list /proc/self/status; sleep 1'
@@ -52,9 +60,8 @@ PYTHON -m ompbind exec -m CPUS -- sh -c 'grep Cpus_allowed_list /proc/self/statu
 def test_agents_of_one_job_divide_the_machine(tmp_path, different, together):
     """Agents of two jobs know nothing of each other: each takes all CPUs."""
     cpus = ",".join(map(str, two_cpus()))
-    agent = tmp_path / "pt_elastic"
-    agent.write_text(AGENT.replace("PYTHON", shlex.quote(sys.executable)).replace("CPUS", cpus))
-    agent.chmod(0o755)
+    script = AGENT.replace("PYTHON", shlex.quote(sys.executable)).replace("CPUS", cpus)
+    agent = write_program(tmp_path / "pt_elastic", script)
     agents = [
         subprocess.Popen([agent, "--node-rank", str(i), f"{different}{i}" * bool(different)], cwd=ROOT,
                          stdout=subprocess.PIPE, text=True)
@@ -74,16 +81,8 @@ def test_each_rank_reports_what_does_not_fit_its_own_part(ompbind):
         done = ompbind("exec", *options, "--", *script, env={**env, "OMP_NUM_THREADS": "1"})
         assert done.stdout.strip() == threads
         assert ("of rank 1" in done.stderr) == bool(rank)
-
-
-def test_a_bound_rank_reports_that_its_threads_are_too_many(ompbind, tmp_path):
-    launcher = tmp_path / "mpirun"
-    command = f"taskset -c {two_cpus()[0]} {shlex.quote(sys.executable)} -m ompbind exec -t 2 -- true"
-    launcher.write_text(f"#!/bin/sh\n{command}; true\n")
-    launcher.chmod(0o755)
-    env = {**os.environ, **make_env("RANK=1 SIZE=2 LOCAL_RANK=1 LOCAL_SIZE=2", "OMPI_COMM_WORLD_")}
-    done = subprocess.run([launcher], env=env, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "more threads than CPUs in rank 1" in one_line(done.stderr)
+    bound = ompbind("exec", "-t", "2", "--", "true", env=env, before=("taskset", "-c", str(first)))
+    assert "more threads than CPUs in rank 1" in one_line(bound.stderr)
 
 
 BY_HAND = "--local-rank 1 --local-size 2"

@@ -199,10 +199,8 @@ def test_no_option_of_a_pair_is_silently_without_effect(name):
 MESSAGES = rows("""
     -m none --bind exact                   | --bind exact and --mask none contradict each other
     -n 2 -m 0|1 -s spread                  | --strategy spread has no effect with --mask '0|1'
-    --proc-bind spread --bind rank         | --proc-bind spread has no effect with --bind rank
     --proc-bind spread                     | has no effect with the default --bind rank hint: use --bind core
     -q -v                                  | --verbose and --quiet contradict each other
-    --reserve-total 1 --reserve 1          | --reserve-total 1 and --reserve 1 contradict each other
     STRATEGY=spread MASK=0|1               | OMPBIND_STRATEGY=spread has no effect with OMPBIND_MASK='0|1'
     --devices-per-rank 1                   | --devices-per-rank 1 has no effect without --devices hint: add
     --allow-partial --dry-run              | warning: --allow-partial has no effect without --mask
@@ -220,7 +218,6 @@ MESSAGES = rows("""
     --output inherit --log-dir logs        | --log-dir logs has no effect with --output inherit
     --output tag,inherit                   | inherit cannot be combined with other modes
     --force                                | --force needs --log-dir
-    --pty                                  | --pty needs --output tag
     --on-failure restart:3 --rendezvous    | --on-failure restart:3 cannot be used with --rendezvous
     --wait                                 | --wait needs --avoid or --exclusive
     --avoid --wait true                    | before a command write --wait --

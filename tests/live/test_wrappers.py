@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.live.conftest import one_line, required, two_cpus, wait_until
+from tests.live.conftest import one_line, required, two_cpus, wait_until, write_program
 from tests.tables import rows
 
 MASK = ("grep", "Cpus_allowed_list", "/proc/self/status")
@@ -54,15 +54,12 @@ def test_env_removes_variables_as_the_warning_says_and_other_wrappers_are_not_me
 def test_what_reaches_a_program_that_another_process_starts(ompbind, tmp_path, prefix, warning, reaches):
     words, seen, (first, _) = prefix.format(name=tmp_path.name).split(), tmp_path / "seen", two_cpus()
     required(words[0])
-    app = tmp_path / "app"
-    app.write_text(
-        f"#!/bin/sh\n(grep Cpus_allowed_list /proc/self/status; env) >{seen}.new\nmv {seen}.new {seen}\n"
-    )
-    app.chmod(0o755)
+    script = f"(grep Cpus_allowed_list /proc/self/status; env) >{seen}.new; mv {seen}.new {seen}"
+    app = write_program(tmp_path / "app", script)
     tmux = words[:3] if words[0] == "tmux" else ["true"]
     subprocess.run([*tmux, "new", "-d", "sleep 60"], check=True)
     try:
-        done = ompbind("run", "-m", str(first), "--", *words, str(app))
+        done = ompbind("run", "-m", str(first), "--", *words, app)
         wait_until(seen.exists, "the file of the program")
     finally:
         subprocess.run([*tmux, "kill-server"], check=True)
