@@ -172,19 +172,6 @@ def parse_run_delay_s(schedstat: bytes) -> float | None:
     return int(words[1]) / 1e9 if len(words) == 3 else None
 
 
-def parse_lock_holder(text: str, file: str) -> int | None:
-    """Return the process that has locked a file with flock; None if it is unknown.
-
-    `text` is that of /proc/locks, `file` is "MAJOR:MINOR:INODE" with hexadecimal device numbers. The kernel
-    shows 0 or -1 for a process of another PID namespace.
-    """
-    for line in text.splitlines():
-        match line.split():
-            case [_, "FLOCK", _, _, pid, found, *_] if found == file:
-                return whole_number(pid) or None
-    return None
-
-
 # Parse /proc/PID/numa_maps: the memory policies of a process, and the NUMA nodes that hold its pages.
 #
 # A line describes one *mapping*: a range of addresses with one policy. A mapping without a policy of its

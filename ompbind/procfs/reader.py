@@ -20,7 +20,6 @@ from ompbind.procfs.parsers import (
     parse_command,
     parse_cpu_times,
     parse_environ,
-    parse_lock_holder,
     parse_maps,
     parse_numa_maps,
     parse_policy,
@@ -162,16 +161,6 @@ def read_owner(pid: int) -> int | None:
         return os.stat(find_directory(pid)).st_uid
     except OSError:
         return None
-
-
-def read_lock_holder(status: os.stat_result) -> int | None:
-    """Return the process that has locked a file with flock, from /proc/locks; None if it is unknown."""
-    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
-    try:
-        data = read_file("/proc/locks") if is_proc_of_pid_namespace() else b""
-    except OSError:
-        return None
-    return parse_lock_holder(data.decode("ascii", "replace"), f"{device}:{status.st_ino}")
 
 
 def read_mapped_files(pid: int | str, keep: Callable[[str], bool]) -> tuple[str, ...]:

@@ -221,11 +221,8 @@ class Registry:
                 if self.sharing not in _STRICT:
                     self.sharing = Sharing.WARN
                     return
-                pid = reader.read_lock_holder(os.fstat(self._handle))
-                owner = reader.read_owner(pid) if pid else None
-                who = "another process" if owner is None else f"process {pid} of user {read_user(owner)}"
-                text = f"{who} has kept {self._directory} locked for {LOCK_TIMEOUT_S:g} s"
-                hint = f"ask its user to stop it and try again, or omit --{self.sharing}"
+                text = f"another process has kept {self._directory} locked for {LOCK_TIMEOUT_S:g} s"
+                hint = f"'lslocks' names it: ask its user to stop it and try again, or omit --{self.sharing}"
                 raise ClaimError(f"--{self.sharing} is not possible: {text}", hint=hint)
             time.sleep(0.002)
 

@@ -102,23 +102,6 @@ def test_descendants_are_all_processes_below_a_root(parents, roots):
     assert parsers.find_descendants(processes, roots) == set(expected)
 
 
-LOCKS = """1: FLOCK  ADVISORY  WRITE 4711 00:19:1 0 EOF
-1: -> FLOCK  ADVISORY  WRITE 4712 00:19:7 0 EOF
-2: POSIX  ADVISORY  READ  5 00:19:2 0 EOF
-3: FLOCK  ADVISORY  WRITE -1 fd:0a:3 0 EOF
-4: FLOCK  ADVISORY  WRITE 0 fd:0a:4 0 EOF
-5: FLOCK  ADVISORY  WRITE 8 00:19:11 0 EOF
-cut
-"""
-
-
-def test_the_process_that_has_locked_a_file():
-    holders = {"00:19:1": 4711, "00:19:11": 8, "00:19:2": None, "fd:0a:3": None, "fd:0a:4": None,
-               "00:19:7": None, "00:20:1": None}  # fmt: skip
-    assert {file: parsers.parse_lock_holder(LOCKS, file) for file in holders} == holders
-    assert parsers.parse_lock_holder("", "00:19:1") is None
-
-
 @pytest.mark.parametrize(("line", "policy", "is_own", "nodes"), rows("""
     default | default |  | {}
     bind:0-1 heap anon=3 N0=1 N1=2 kernelpagesize_kB=4 | bind:0-1 | yes | {0: 4096, 1: 8192}
