@@ -133,8 +133,6 @@ def _join_job(
     single = size == 1 and not masks and not (launcher_cpus or EMPTY) <= machine.allowed
     if settings.wait is not None:
         _check_wait(rank, identity, settings, bound=bound)
-    for text in rank.unused if is_first and settings.verbose else ():
-        print_message(text)
     if (bound or single) and request.mask is None and is_first and not settings.quiet:
         cpus = named("CPU", machine.allowed)
         binder = "an outer 'ompbind exec'" if machine.allowed == outer else binder

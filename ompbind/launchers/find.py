@@ -36,8 +36,7 @@ class LauncherRank(Record):
 
     `starter` is the pid of the launcher's process that started the rank, None if this is hidden. `run_id` is
     the same for all ranks of the job, or only for the ranks of this machine if the job has no identity.
-    `identity.local_size` is 0 if unknown; with `assumes_local_size` it may be wrong. `unused` has a text for
-    each other launcher whose variables were found.
+    `identity.local_size` is 0 if unknown; with `assumes_local_size` it may be wrong.
     """
 
     launcher: str
@@ -45,7 +44,6 @@ class LauncherRank(Record):
     run_id: str
     starter: int | None = None
     assumes_local_size: bool = False
-    unused: tuple[str, ...] = ()
 
 
 def render_launcher_names() -> str:
@@ -88,11 +86,6 @@ def find_launcher(env: Env, ancestors: Iterable[Ancestor] = ()) -> LauncherRank 
         run_id="-".join([word, *parts]).replace("/", "_"),
         starter=starter,
         assumes_local_size=is_assumed,
-        unused=tuple(
-            f"variables of {other.name} are not used: {launcher.name} is the innermost launcher"
-            for other in complete
-            if other.rank != launcher.rank
-        ),
     )
 
 

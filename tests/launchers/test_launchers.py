@@ -139,14 +139,6 @@ def test_variables_that_are_missing_or_contradict_each_other_are_named(words, gi
     assert find_copies(env(words)) is None
 
 
-def test_variables_that_are_not_used_are_listed():
-    """Slurm and Flux set some variables of other launchers for each of their ranks: that is no news."""
-    found = find_launcher(env("OUTER SLURM_PMIX SLURM_PMI TORCHRUN"), ancestors("pt_elastic slurmstepd"))
-    assert found.unused == ("variables of Slurm are not used: torchrun is the innermost launcher",)
-    for words in ("TORCHRUN", "DEEPSPEED", "SLURM_STEP SLURM_PMI", "FLUX FLUX_CRAY PMI_FD=10"):
-        assert find_launcher(env(words), ()).unused == ()
-
-
 def test_the_process_of_the_launcher_identifies_a_job_without_an_identifier():
     """A shell between the launcher and the rank is another process for each rank."""
     for parent in (7, 8):
