@@ -184,7 +184,6 @@ def is_unbound(process: ProcessState, expected: ExpectedBinding) -> bool:
 def explain_changed(process: ProcessState, expected: ExpectedBinding, names: Sequence[str]) -> str:
     """Describe the variables of a process: "executed with A=1 (planned: 2) and without B"."""
     env, planned = process.env, dict(expected.variables)
-    ordered = sorted(names, key=lambda name: (name not in PLACE_VARIABLES, planned[name] is None))
 
     def shorten(value: str | None) -> str:
         return "unset" if value is None else value if len(value) <= 60 else f"{value[:57]}..."
@@ -193,7 +192,7 @@ def explain_changed(process: ProcessState, expected: ExpectedBinding, names: Seq
         f"with {name}={shorten(env[name])} (planned: {shorten(planned[name])})"
         if name in env
         else f"without {name}"
-        for name in ordered[:3]
+        for name in names[:3]
     ]
     parts += [count(len(names) - 3, "other changed variable")] if len(names) > 3 else []
     return f"executed {join_words(parts)}"

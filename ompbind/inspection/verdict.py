@@ -261,15 +261,8 @@ class VerificationResult(Record):
     @property
     def reason(self) -> str:
         """Why ranks that should run were not seen, "" if all were."""
-        hidden = [rank for rank in self.ranks if rank.unseen is Unseen.HIDDEN]
-        never = [rank.rank for rank in hidden if rank.seen_s is None]
-        later = {rank.rank: rank.seen_s for rank in hidden if rank.seen_s is not None}
-        texts = [
-            f"/proc does not show the threads of {named('rank', ranks)}" for ranks in (never, later) if ranks
-        ]
-        if later:
-            texts[-1] += f" since {max(later.values()):.1f} s after the start"
-        return "; ".join(texts) or self.failure
+        hidden = self.find(Unseen.HIDDEN)
+        return f"/proc does not show the threads of {named('rank', hidden)}" if hidden else self.failure
 
     @property
     def errors(self) -> frozenset[tuple[int, str]]:
