@@ -31,11 +31,6 @@ def _find_preload(name: str, program: Elf | None, directories: Sequence[str]) ->
         return os.path.abspath(path)
     label = libraries.LIBRARY_KINDS[name].label
     hint = f"install {libraries.LIBRARY_PACKAGES[name]}, or give its path"
-    for directory in reversed(directories):
-        path = os.path.join(directory, f"{label}.so")
-        target = libraries.identify_library(path) if os.path.isfile(path) else None
-        if target and target.kind.name != name and target.kind.name in PRELOADABLE:  # as conda creates them
-            hint = f"{path} is a link to {os.path.basename(target.path)}: use --preload {target.kind.name}"
     existing = [directory for directory in directories if os.path.isdir(directory)]
     if len(existing) > 5:
         existing = [*existing[:3], f"{existing[3]} and {len(existing) - 4} more directories"]
