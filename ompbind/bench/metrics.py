@@ -30,14 +30,10 @@ _LAST_LINES, _LINE_WIDTH = 3, 200
 
 _GROUP_HINT = "put the number in parentheses, as in 'tokens/s: ([0-9.,e+-]+)'"
 
+_AROUND_NAME = " :=,;\"'\\^$.*+?"  # characters around the name of a metric: of texts and of patterns
+
 _NUMBER = re.compile(r"(\d{1,3}(,\d{3})+|\d+)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 """A number in a line, with or without commas between thousands."""
-
-_SYNTAX = re.compile(r"\\([^\w()\[\]])|\\.|\[\^?\]?[^]]*\]|\{[\d,]*\}|\(\?[^)]*\)?|[\^$.|*+?()]", re.DOTALL)
-"""The parts of a regular expression that are not text; group 1 is a literal character after a backslash."""
-
-_BEFORE_GROUP = re.compile(r"(?:\\.|\[\^?\]?[^]]*\]|\(\?|[^(\\\[])*", re.DOTALL)
-"""The part of a regular expression before its first group without a name."""
 
 
 def read_pattern(text: str) -> re.Pattern[str]:
@@ -59,22 +55,15 @@ def make_metrics(patterns: Sequence[str], *, higher: bool = False) -> tuple[Metr
     for text in patterns:
         pattern = read_pattern(text)
         named = next((name for name, number in pattern.groupindex.items() if number == 1), "")
-        before = match[0] if (match := _BEFORE_GROUP.match(text)) else ""
-        after = text[len(before) :].partition(")")[2]
+        before, _, after = text.partition("(")
         # as in (?P<rate>...), else the text before the first group, else after it
-        name = named or _strip_syntax(before) or _strip_syntax(after) or clean_line(text)
-        name = name[:NAME_WIDTH].strip()
+        words = (clean_line(part).strip(_AROUND_NAME) for part in (before, after.partition(")")[2], text))
+        name = (named or next(filter(None, words), text))[:NAME_WIDTH].strip()
         numbered = (f"{name[: NAME_WIDTH - 3]} {number}" for number in count(2))
         names.append(next(new for new in chain((name,), numbered) if new not in names))
     return tuple(
         Metric(name=name, pattern=text, higher=higher) for name, text in zip(names, patterns, strict=True)
     )
-
-
-def _strip_syntax(text: str) -> str:
-    """Return the text of a part of a regular expression, without characters that separate a value."""
-    literal = _SYNTAX.sub(lambda match: match[1] or " ", text)
-    return clean_line(" ".join(literal.split())).strip(" :=,;\"'")
 
 
 def read_values(metrics: Sequence[Metric], directory: str, ranks: Iterable[str]) -> tuple[float, ...]:
