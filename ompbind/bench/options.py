@@ -48,14 +48,7 @@ class BenchSettings(Record):
 
 NONE = "none"  # the value that resets an option, unless the option has such a value
 
-_FIXED = {
-    "topology": "all candidates run on this machine",
-    "run-id": "it names a run and changes no placement",
-    "expect": "it only warns and changes no placement",
-    "strict": "it only checks and changes no placement",
-    "name": "it names a group and changes no placement",
-}
-"""Planning options that cannot be varied, and why; options of the section CONFIGURATION have one reason."""
+_FIXED = ("topology", "run-id", "expect", "strict", "name")  # planning options that cannot be varied
 
 
 def check_variations(sources: Sources) -> None:
@@ -122,7 +115,7 @@ def _find_reason(option: Option) -> str:
         return "it is the same for all candidates"
     if option.section == CONFIGURATION:
         return "its options are read before candidates are made"
-    return _FIXED.get(option.key, "")
+    return "it changes no placement on this machine" if option.key in _FIXED else ""
 
 
 def _complete_variation(text: str) -> tuple[str, ...]:

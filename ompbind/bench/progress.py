@@ -65,17 +65,13 @@ class TimeNote:
     def __init__(self, budget_s: float) -> None:
         self._budget_s = budget_s
         self._is_printed = False
-        self._began: tuple[float, int] | None = None  # when, and after how many runs
 
     def show_start(self, session: Session, upcoming: NextRound, candidate: str) -> None:
         """Print the time at the start of the second run, or of the first run of a resumed session."""
-        began_s, earlier = self._began = self._began or (time.monotonic(), len(session.runs))
         most_s = None if self._is_printed else _estimate_most_s(session, upcoming)
         if most_s is not None:
             self._is_printed = True
             run_s = median(max(run.wall_s) for run in session.runs if run.wall_s)
-            if ran := len(session.runs) - earlier:  # the time between runs counts too
-                most_s *= max(1.0, (time.monotonic() - began_s) / ran / run_s)
             most = render_age(min(most_s, self._budget_s))
             text = f"a run takes {render_run_time(run_s)}, so the session takes {most} at most"
             print_message(f"note: {text}; a clear result needs less")

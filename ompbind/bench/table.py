@@ -96,12 +96,8 @@ def _quote(word: str, *, ascii_only: bool) -> str:
     """Quote a word for a shell; what a terminal cannot show is escaped as bash and zsh read it."""
     if word.isprintable() and (word.isascii() or not ascii_only):
         return shlex.quote(word)
-    escaped = "".join(
-        char
-        if char.isprintable() and (char.isascii() or not ascii_only)
-        else "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogateescape"))
-        for char in word.replace("\\", "\\\\").replace("'", "\\'")
-    )
+    text = word.encode("utf-8", "surrogateescape").decode("latin-1")  # a character for each byte
+    escaped = text.encode("unicode_escape").decode().replace("'", "\\'")
     return f"$'{escaped}'"
 
 
