@@ -30,3 +30,11 @@ def make_elf(needed=(), *, machine=62, bits=64, little=True, runpath="", names=(
         f"{mark}HHI{number}{number}{number}IHHHHHH", 3, machine, 1, 0, header, 0, 0, header, entry, 2, 0, 0, 0
     )
     return ident + rest + segment(1, 0, whole) + segment(2, start, len(dynamic)) + dynamic + strings
+
+
+def put(path, data="", mode=0o755):
+    """Write an executable file, an ELF file without data; return its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data.encode() if isinstance(data, str) and data else data or make_elf())
+    path.chmod(mode)
+    return str(path)

@@ -11,7 +11,7 @@ from ompbind.doctor import read
 from ompbind.doctor.facts import KernelFacts
 from ompbind.machine.read.root import DirectoryRoot
 from ompbind.planning.other_runs import LiveRun
-from tests.elves import make_elf
+from tests.elves import make_elf, put
 from tests.machines import Shape, write_tree
 from tests.tables import rows
 
@@ -84,12 +84,6 @@ def describe(argv, env=()):
     return read.read_command_facts(argv, env, read.read_commands_workload(argv, env))
 
 
-def write_script(path, text, mode=0o755):
-    path.write_bytes(text.encode())
-    path.chmod(mode)
-    return str(path)
-
-
 ISOLATED = """
     -I serve.py   | yes
     -E            | yes
@@ -106,16 +100,14 @@ def test_a_command_of_a_python(tmp_path):
     for name in ("torch/lib", "duckdb", "onnxruntime", "vllm", "torch-2.13.0+cpu.dist-info",
                  "torchvision-1.9.0.dist-info", "duckdb-x.dist-info"):  # fmt: skip
         (site / name).mkdir(parents=True)
-    python.parent.mkdir()
-    python.write_bytes(make_elf(["libc.so.6"]))
-    python.chmod(0o755)
+    put(python, make_elf(["libc.so.6"]))
     (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\n")
     for words, isolated in rows(ISOLATED):
         command = describe((str(python), *words.split()))
         assert command.packages == {"duckdb": (), "onnxruntime": (), "torch": (2, 13), "vllm": ()}
         assert (command.isolated, command.error) == (bool(isolated), ""), words
         assert command.python is not None
-    script = describe((write_script(tmp_path / "tool", f"#!{python}\n"), "-E"))
+    script = describe((put(tmp_path / "tool", f"#!{python}\n"), "-E"))
     assert script.python is not None
     assert not script.isolated, "its options are those of the script"
 
@@ -128,7 +120,7 @@ def test_a_command_of_a_python(tmp_path):
     (None, 0, "command not found: nosuch", "install it, or add its directory to PATH"),
 ])  # fmt: skip
 def test_a_command_that_cannot_run_is_an_error_with_a_hint(tmp_path, text, mode, error, hint):
-    argv = (write_script(tmp_path / "tool", text, mode) if text else "nosuch",)
+    argv = (put(tmp_path / "tool", text, mode) if text else "nosuch",)
     command = describe(argv, {"PATH": str(tmp_path)})
     assert error in command.error
     assert hint in command.hint

@@ -51,10 +51,6 @@ def test_output_is_abandoned_only_if_the_reader_reads_nothing(shutdown):
     assert not shutdown.output_abandoned
     shutdown.check_reader(20, 100.0 + GRACE_S * 2)
     assert shutdown.output_abandoned
-
-
-def test_a_reader_has_a_minimum_time():
-    shutdown = Shutdown(0.0)
-    shutdown.note_request(0.0, idle=False)
-    shutdown.check_reader(0, 0.0)
-    assert shutdown.reader_give_up_at == MIN_READER_TIMEOUT_S
+    (impatient := Shutdown(0.0)).note_request(0.0, idle=False)
+    impatient.check_reader(0, 0.0)
+    assert impatient.reader_give_up_at == MIN_READER_TIMEOUT_S, "it always has this time"

@@ -11,6 +11,7 @@ from ompbind.launchers import find
 from ompbind.launchers.allocation import find_binding
 from ompbind.launchers.find import Ancestor, find_copies, find_launcher, read_local_rank
 from ompbind.launchers.launchers import LAUNCHERS, may_have_launcher
+from tests.elves import put
 from tests.launchers import environments
 from tests.machines import DictRoot
 from tests.tables import rows
@@ -85,8 +86,7 @@ def test_flux_is_asked_only_where_its_variables_do_not_suffice(tmp_path, variabl
     asked = tmp_path / "asked"
     script = f'#!/bin/sh\necho "$@" >{asked}\n'
     script += "exit 1\n" if taskmap == "fails" else f"echo '{taskmap}'\n"
-    (tmp_path / "flux").write_text(script)
-    (tmp_path / "flux").chmod(0o755)
+    put(tmp_path / "flux", script)
     rank = find_launcher({**env(f"FLUX {variables}"), "PATH": f"{tmp_path}:/usr/bin:/bin"})
     assert rank.identity.local_size == int(local_size)
     question = asked.read_text() if asked.exists() else ""

@@ -97,22 +97,18 @@ LEFT = "no CPU is left in this part"
     (DUAL, 3, "0-1|2-3", "0-1|2-3", "2 parts for 3 ranks"),
     (DUAL, 3, "0-3|4|7,1-2", "7,1-2", "ranks 0 and 2 would both get CPUs 1-2"),
     (DUAL, 2, "0|^9", "^9", "ranks 0 and 1 would both get CPU 0"),
+    # of two ranks, with options that the mask contradicts
+    (HYBRID, {"core_kind": "efficiency"}, "0|1-3", "0", "names no efficiency core"),
+    (HYBRID, {"smt": 1}, "0-1|9", "9", "CPUs 1,9 share one core, but --smt 1 allows 1 CPU per core"),
+    (HYBRID, {"reserve": 1}, "0,2|1,10", "1,10", "reserved for rank 1 but reserved for another"),
+    (HYBRID, {"reserve": 1}, "0-3|11,4", "0-3", "CPU 11 would be reserved for rank 0 but used by"),
 ])  # fmt: skip
-def test_errors_mark_the_text(machine, ranks, mask, marked, message, **options):
+def test_errors_mark_the_text(machine, ranks, mask, marked, message):
+    options = {"ranks": 2, **ranks} if isinstance(ranks, dict) else {"ranks": ranks}
     with pytest.raises(MaskError, match=message) as caught:
-        planner.make_plan(machine, Request(ranks=ranks, mask=parse_mask(mask), **options))
+        planner.make_plan(machine, Request(mask=parse_mask(mask), **options))
     assert caught.value.text[slice(*caught.value.span)] == marked
     assert caught.value.hint
-
-
-@pytest.mark.parametrize(("options", "mask", "marked", "message"), [
-    ({"core_kind": "efficiency"}, "0|1-3", "0", "names no efficiency core"),
-    ({"smt": 1}, "0-1|9", "9", "CPUs 1,9 share one core, but --smt 1 allows 1 CPU per core"),
-    ({"reserve": 1}, "0,2|1,10", "1,10", "reserved for rank 1 but reserved for another"),
-    ({"reserve": 1}, "0-3|11,4", "0-3", "CPU 11 would be reserved for rank 0 but used by"),
-])  # fmt: skip
-def test_masks_that_contradict_options(options, mask, marked, message):
-    test_errors_mark_the_text(HYBRID, 2, mask, marked, message, **options)
 
 
 requests = st.builds(

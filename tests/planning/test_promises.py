@@ -249,15 +249,17 @@ def check_strategy(made):
     sizes = [len(rows) for rows in own]
     if request.cores:
         assert {len(rows) for rows in compute} == {request.cores}
+    idle = set(table.rows(made.idle & machine.default_cpus)).difference(*own)
+    has_no_idle = not idle or request.mask is not None or request.core_kind != "all"
     if "shared-cores" in codes_of(made):
         assert sizes == [1] * len(sizes)
+        assert strategy.level or has_no_idle
         return
     if strategy.sized or request.strategy == "cores":
         assert len(set(sizes)) == 1
     elif request.strategy == "balanced" and not request.cores:
         assert max(sizes) - min(sizes) <= 1
-        idle = set(table.rows(made.idle & machine.default_cpus)).difference(*own)
-        assert not idle or request.mask is not None or request.core_kind != "all"
+        assert has_no_idle
     # shares are chosen whole, and divided into compute, service and reserved cores afterwards
     is_whole = not (request.cores or (strategy.sized and request.threads))
     firsts = [rows[0] for rows in (own if is_whole else compute)]

@@ -6,19 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ompbind.cpuset import CpuSet, union
+from ompbind.cpuset import CpuSet
 from ompbind.errors import MaskError, PlanError
 from ompbind.machine.model import KIND, Level
-from ompbind.machine.read import read_machine
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.placing import PRIORITY, Cores
 from ompbind.planning.planner import make_plan
 from ompbind.planning.request import Request
 from ompbind.planning.sized import RequestedCores
 from ompbind.planning.strategies import STRATEGIES, balanced
-from tests.machines import Shape, make_kinds, make_machine, with_domains, write_tree
+from tests.machines import Shape, make_kinds, make_machine, with_domains
 from tests.planning.test_planner import lists, plan_on
-from tests.planning.test_promises import codes_of
 
 compact, spread = STRATEGIES["compact"].divide, STRATEGIES["spread"].divide
 
@@ -215,6 +213,7 @@ def test_ranks_get(name, cores, ranks, requested, expected):
 
 
 SNC = make_machine(Shape(packages=2, nodes=2, cores=4))  # four nodes of four CPUs, two in each package
+FAR = SNC.nodes[0].replace(number=9, cpus=CpuSet(), nearest=(0,))
 PACKAGES = with_domains(make_machine(Shape(cores=8)), {Level.PACKAGE: ["0-3", "4-7"]})  # in one node
 FLAT = PACKAGES.replace(nodes=(), domains=tuple(d for d in PACKAGES.domains if d.level is not Level.NODE))
 FOURS = {Level.BOOK: ["0-3", "4-7", "8-11", "12-15"], Level.DRAWER: ["0-7", "8-15"]}
@@ -255,6 +254,9 @@ INTERLEAVED = odd(8, package="0-1,4-5 2-3,6-7", l3="0-3 4-7")
     (SNC, {"ranks": 2, "nodes": parse_mask("node:#3,node:#0")}, "12-15 0-3"),
     (PACKAGES, {}, "0-3 4-7"), (PACKAGES, {"ranks": 3}, "0-1 2-3 4-7"),
     (PACKAGES, {"ranks": 2, "cores": 3}, "0-2 4-6"), (FLAT, {"ranks": 2}, "0-3 4-7"),
+    # allowed memory alone, or memory without CPUs (CXL, HBM), gives a node no rank
+    (SNC.replace(allowed=CpuSet(range(4, 8)), memory_allowed=CpuSet((0, 1))), {"strategy": "nodes"}, "4-7"),
+    (SNC.replace(nodes=(*SNC.nodes, FAR)), {"strategy": "nodes"}, "0-3 4-7 8-11 12-15"),
     (CLUSTERS, {"ranks": 1}, "0-7"), (BOOKS, {"ranks": 1}, "0-7"), (BOOKS, {}, "0-7 8-15"),
 ])  # fmt: skip
 def test_ranks_get_domains(machine, options, expected):
@@ -265,50 +267,6 @@ def test_ranks_get_domains(machine, options, expected):
 def test_cores_in_no_node_count_for_no_rank():
     with pytest.raises(PlanError, match="3 ranks do not fit on 2 CPUs"):
         make_plan(PART, Request(ranks=3, strategy="nodes"))
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@given(
-    st.builds(Shape, packages=few, nodes=few, l3s=few, cores=st.integers(1, 3), smt=st.integers(1, 3),
-              numbering=st.sampled_from(["adjacent", "split", "round-robin"])),
-    st.sampled_from(["auto", "all", 1, 2]), st.data(),
-)  # fmt: skip
-def test_no_cpu_has_two_ranks_while_another_is_free(strategy, shape, smt, data):
-    machine = make_machine(shape)
-    numbers = data.draw(st.permutations([node.number for node in machine.nodes]))
-    machine = renumbered(machine, dict(enumerate(numbers)))
-    allowed = data.draw(st.sets(st.sampled_from(list(machine.online)), min_size=1))
-    machine = machine.replace(allowed=CpuSet(allowed))
-    request = Request(ranks=data.draw(st.integers(1, len(allowed))), strategy=strategy, smt=smt)
-    try:
-        made = make_plan(machine, request)
-    except PlanError as error:
-        assert smt in (1, 2) or "no " in error.message  # too few CPUs per core, or no such domain
-        return
-    sets = [placement.cpuset for placement in made.placements]
-    assert strategy == "all" or sum(map(len, sets)) == len(made.used)
-    if "shared-cores" in codes_of(made):
-        users = [sum(not cpus.isdisjoint(core) for cpus in sets) for core in machine.table.cores]
-        assert sum(users) == len(sets), "no rank has CPUs of two cores"
-        idle = union(core for core, ranks in zip(machine.table.cores, users, strict=True) if not ranks)
-        assert STRATEGIES[strategy].level or idle.isdisjoint(machine.allowed)
-
-
-def test_nodes_are_found_by_allowed_cpus_not_by_allowed_memory(tmp_path):
-    """vLLM took nodes from Mems_allowed: rank 0 of a pod on node 1 was sent to node 0, without CPUs."""
-    files = {
-        "proc/self/cgroup": "0::/pod\n",
-        "proc/mounts": "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
-        "proc/self/status": "Cpus_allowed_list:\t4-7,12-15\nMems_allowed_list:\t0-1\n",
-        "sys/fs/cgroup/pod/cpuset.cpus.effective": "4-7,12-15\n",
-        "sys/fs/cgroup/pod/cpuset.mems.effective": "0-1\n",
-    }
-    machine = read_machine(str(write_tree(tmp_path, Shape(packages=2, cores=4, smt=2), files)))
-    assert lists(plan_on(machine, ranks="auto", strategy="nodes")) == ["4-7"]
-    far = SNC.nodes[0].replace(number=9, cpus=CpuSet(), nearest=(0,))  # only memory (CXL, HBM): no rank
-    made = plan_on(SNC.replace(nodes=(*SNC.nodes, far)), ranks="auto", strategy="nodes")
-    assert lists(made) == ["0-3", "4-7", "8-11", "12-15"]
-    assert [placement.memory_nodes for placement in plan_on(machine, ranks=2).placements] == [(1,), (1,)]
 
 
 @pytest.mark.parametrize("numbers", [(3, 2, 1, 0), (0, 8, 252, 255)])

@@ -16,7 +16,7 @@ from ompbind.programs.find_command import find_command
 from ompbind.programs.libraries import identify_library, name_libraries, name_library
 from ompbind.programs.preload import find_missing_preloads, find_preloads
 from ompbind.programs.python_packages import find_default_python
-from tests.elves import make_elf
+from tests.elves import make_elf, put
 from tests.tables import rows
 
 
@@ -24,14 +24,6 @@ from tests.tables import rows
 def _without_the_libraries_of_the_system(monkeypatch):
     monkeypatch.setattr(libraries, "_CONFIGURATION", "/nonesuch")
     monkeypatch.setattr(libraries, "_DEFAULT_DIRECTORIES", ())
-
-
-def put(path, data=""):
-    """Write an executable file, an ELF file without data; return its path."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data.encode() if isinstance(data, str) and data else data or make_elf())
-    path.chmod(0o755)
-    return str(path)
 
 
 def found(workload):

@@ -8,7 +8,7 @@ import pytest
 from ompbind.cpuset import CpuSet
 from ompbind.programs.command import read_workload, read_wrapped_workload
 from ompbind.programs.wrappers import Wrapper, read_launch, read_wrapper
-from tests.elves import make_elf
+from tests.elves import make_elf, put
 from tests.tables import rows
 from tests.toys import PIP_SCRIPT
 
@@ -21,10 +21,7 @@ CLEARS = {"clears": True}
 
 @pytest.fixture
 def app(tmp_path):
-    path = tmp_path / "app"
-    path.write_bytes(make_elf(["libc.so.6"]))
-    path.chmod(0o755)
-    return str(path)
+    return put(tmp_path / "app", make_elf(["libc.so.6"]))
 
 
 @pytest.mark.parametrize(("line", "expected"), [
@@ -54,9 +51,7 @@ def test_options_say_what_a_wrapper_changes(app, line, expected):
 
 
 def test_the_program_has_the_environment_that_env_leaves(tmp_path, app):
-    mine = tmp_path / "libiomp5.so"
-    mine.write_bytes(make_elf())
-    base = {**os.environ, "LD_PRELOAD": str(mine)}
+    base = {**os.environ, "LD_PRELOAD": put(tmp_path / "libiomp5.so")}
     assert read_workload([app], base).libraries
     for words in (["-i"], ["-u", "LD_PRELOAD"], ["nice", "env", "-u", "LD_PRELOAD"]):
         assert not read_workload(["env", *words, app], base).libraries, words
@@ -137,10 +132,8 @@ def test_what_a_launcher_starts_is_not_known_and_a_python_behind_torchrun_is(tmp
     for name in ("mpirun.openmpi", "mpiexec"):
         os.symlink(app, tmp_path / name)
         assert read_workload([str(tmp_path / name), "-n", "2", "x"], os.environ).opaque
-    script = tmp_path / "torchrun"
-    script.write_text(PIP_SCRIPT)
-    script.chmod(0o755)
-    workload = read_workload([str(script), "--nproc-per-node", "2", "t.py"], os.environ)
+    script = put(tmp_path / "torchrun", PIP_SCRIPT)
+    workload = read_workload([script, "--nproc-per-node", "2", "t.py"], os.environ)
     assert workload.python
     assert [wrapper.launch.workers for wrapper in workload.wrappers] == ["2"]
 
@@ -219,8 +212,7 @@ def test_programs_that_bind_themselves_are_known_by_their_words_and_libraries(tm
     (tmp_path / "data").write_text("port 1\n  bio_cpulist 1,3\n")
     (tmp_path / "plain.conf").write_text("port 1\n# bio_cpulist 1,3\n")
     for name, needed in (("libhpx.so.1", []), ("hpx", ["libhpx.so.1"])):
-        (tmp_path / name).write_bytes(make_elf(needed))
-        (tmp_path / name).chmod(0o755)
+        put(tmp_path / name, make_elf(needed))
     env = {"PATH": "/nowhere", "LD_LIBRARY_PATH": str(tmp_path)}
     found = read_workload([word.format(tmp=tmp_path) for word in line.split()], env).wrappers
     binding = [wrapper for wrapper in found if wrapper.rebinds]
