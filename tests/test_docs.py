@@ -24,6 +24,7 @@ from ompbind.planning.strategies import STRATEGIES
 from tests.live.conftest import required, two_cpus
 from tests.packaging.scripts import ROOT, load_script
 
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 PAGES = sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")))
 KNOWN = "|".join(VERBS)
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.S)
@@ -175,12 +176,7 @@ def test_every_row_of_a_table_is_documented(page, names):
 
 
 def test_functions_of_the_flow_exist_in_the_order_of_the_page():
-    flow = (
-        (ROOT / "CONTRIBUTING.md")
-        .read_text()
-        .partition("## The flow of a run")[2]
-        .partition("## make demo")[0]
-    )
+    flow = CONTRIBUTING.partition("## The flow of a run")[2].partition("## make demo")[0]
     lines, source = re.findall(r"^ {2,}(?:([\w/]+\.py) +)?(\w+) {2,}\S", flow, re.M), ""
     assert len(lines) >= 24
     for path, name in lines:
@@ -189,12 +185,11 @@ def test_functions_of_the_flow_exist_in_the_order_of_the_page():
 
 
 def test_paths_and_rooms_in_contributing_exist():
-    text = (ROOT / "CONTRIBUTING.md").read_text()
-    named = re.findall(r"`((?:ompbind|docs|tests|benchmarks)/[\w./]*)`", text)
+    named = re.findall(r"`((?:ompbind|docs|tests|benchmarks)/[\w./]*)`", CONTRIBUTING)
     assert len(named) >= 30
     assert not [path for path in named if not (ROOT / path).exists()]
     rooms = {path.parent.name for path in (ROOT / "ompbind").glob("*/__init__.py")}
-    assert set(re.findall(r"^\| `ompbind/(\w+)/`", text, re.M)) == rooms - {"shims"}
+    assert set(re.findall(r"^\| `ompbind/(\w+)/`", CONTRIBUTING, re.M)) == rooms - {"shims"}
 
 
 def test_the_man_page_is_installed_fits_and_has_all_options_of_all_verbs():

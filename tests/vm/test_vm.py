@@ -39,10 +39,8 @@ def sets_of(text):
 @pytest.mark.parametrize("name", MACHINES)
 def test_cpus_agree_with_the_kernel(name, observed):
     """Recordings are compared with other readers; here, the ranks below show which domains were read."""
-    topo, kernel = (
-        json.loads(observed["topo"]),
-        {key: cpus_of(text) for key, text in observed["kernel"].items()},
-    )
+    topo = json.loads(observed["topo"])
+    kernel = {key: cpus_of(text) for key, text in observed["kernel"].items()}
     assert {key: cpus_of(topo[key]) for key in kernel} == kernel
     assert [row["cpu"] for row in topo["cpus"]] == sorted(kernel["online"])
     # an affinity mask keeps CPUs that went offline, and starts without isolated CPUs

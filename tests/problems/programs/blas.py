@@ -1,7 +1,8 @@
-"""Products of matrices in two workers of dask, each with one thread of its own."""
+"""Products of matrices in workers: one of joblib per CPU, or two of dask, each with one thread of its own."""
+
+import sys
 
 import numpy as np
-from distributed import Client, LocalCluster
 
 
 def multiply(seed):
@@ -12,7 +13,13 @@ def multiply(seed):
     return float(square[0, 0])
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and sys.argv[1] == "joblib":
+    from joblib import Parallel, delayed
+
+    print(sum(Parallel(n_jobs=-1)(delayed(multiply)(seed) for seed in range(16))))
+elif __name__ == "__main__":
+    from distributed import Client, LocalCluster
+
     cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
     with cluster, Client(cluster) as client:
         print(sum(client.gather(client.map(multiply, range(24)))))
