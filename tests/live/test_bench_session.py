@@ -16,7 +16,7 @@ from ompbind.bench.records import Status
 from ompbind.bench.results import list_events, parse_session, read_results
 from tests.bench.sessions import NAMES, make_session
 from tests.cli.command_lines import call
-from tests.live.conftest import OMPBIND, clean_environment, one_line, start_in_terminal, wait_until
+from tests.live.conftest import OMPBIND, Terminal, find_processes, one_line, wait_until
 from tests.long import rounds
 from tests.packaging.scripts import load_script
 
@@ -38,10 +38,6 @@ def bench(ompbind, *options, command=("true",)):
 def count_runs(path):
     """Return the number of runs in a results file, 0 before its first line is written."""
     return len(read_results(path).runs) if os.path.exists(path) and os.path.getsize(path) else 0
-
-
-def find_running(pids):
-    return [pid for pid in pids.read_text().split() if os.path.exists(f"/proc/{pid}")]
 
 
 def test_a_session_is_shown_saved_and_shown_again(ompbind, path):
@@ -86,13 +82,12 @@ def test_a_session_without_a_result_fails(ompbind, path, tmp_path, options, comm
     assert os.path.exists(path) == (not message), "nothing is written before the first run"
 
 
-def test_the_budget_stops_a_run_that_never_exits(ompbind, path, tmp_path):
-    command = ("sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 1000")
-    done = bench(ompbind, "--budget", "1", "--results", path, command=command)
+def test_the_budget_stops_a_run_that_never_exits(ompbind, path):
+    done = bench(ompbind, "--budget", "1", "--results", path, command=("sleep", "1000.25"))
     assert done.returncode == 1  # no run has succeeded
     assert read_results(path).ended.startswith("the budget of 1 s was used up while ")
     assert "0 runs and 0 warm-ups: the budget of 1 s was used up" in one_line(done.stdout)
-    assert not find_running(tmp_path / "pid")
+    assert not find_processes("1000.25")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -113,15 +108,14 @@ def test_a_repeated_signal_does_not_prevent_the_results(start, path, tmp_path, n
         os.unlink(path)
 
 
-def test_a_session_that_is_killed_resumes_until_it_is_finished(start, ompbind, path, tmp_path):
-    pids = tmp_path / "pids"
-    command = ("sh", "-c", f"echo $$ >> {pids}; exec sleep 0.01")
+def test_a_session_that_is_killed_resumes_until_it_is_finished(start, ompbind, path):
+    command = ("sleep", "0.01025")
     for runs in (1, 4):
         process = start("bench", *QUICK, "--results", path, "--", *command)
         wait_until(lambda: count_runs(path) > runs, "another run")  # noqa: B023
         process.kill()
         process.wait()
-    wait_until(lambda: not find_running(pids), "all ranks are killed too")
+    wait_until(lambda: not find_processes(command[1]), "all ranks are killed too")
     done = bench(ompbind, "--results", path, command=command)
     assert done.returncode == 0, done.stderr
     session = read_results(path)
@@ -210,9 +204,8 @@ COMMAND = ("--", "sleep", "0.05")
 def run_on_terminal(columns, *options, stop_at=None):
     """Return what a session writes to a terminal of a width, and its exit code; Ctrl-C comes after a text."""
     words = shlex.join([OMPBIND, *SESSION, *options, *COMMAND])
-    shell = ["sh", "-c", f"stty cols {columns}; exec {words}"]
-    process, screen = start_in_terminal(shell, clean_environment(TERM="xterm"))
-    output = b""
+    terminal = Terminal("sh", "-c", f"stty cols {columns}; exec {words}", term="xterm")
+    process, screen, output = terminal.pid, terminal.master, b""
     with suppress(OSError):  # the terminal is closed, and everything is read
         while block := os.read(screen, 1 << 16):
             output += block

@@ -95,11 +95,9 @@ TOPICS = rows(r"""
     search numactl CPU     | 0 | ^coming-from: \w.*^  .*numactl
     formats                | 0 | ^\| `vllm` \| .*VLLM_CPU_OMP_THREADS_BIND='0-3\|4-7'
     search k8s             | 0 | ^containers: Kubernetes\n
-    run groups             | 2 | did you mean 'ompbind help groups'
     search                 | 2 | no word to search for hint: 'ompbind help pages' lists
     slurm                  | 2 | no command or page is named 'slurm' hint: .* mean 'ompbind help mpi-slurm'
     strategy               | 2 | did you mean 'ompbind help --strategy'
-    docker                 | 2 | did you mean 'ompbind help coming-from'
     --mesk                 | 2 | no option is named '--mesk' hint: did you mean --mask
     --cpu-list             | 2 | did you mean -m MASK
     """)

@@ -63,17 +63,17 @@ def test_the_machine_of_a_plan_can_be_piped_in(ompbind, dual):
     assert done.stdout == shown.replace(dual, "/dev/stdin") != ""
 
 
-@pytest.mark.parametrize(("args", "shares"), [
-    ("-n 2", ["1.5", "1.5"]), ("-n 2 --rank 1", ["1.5"]), ("-n 2 -m 0-4|5", ["2.5", "0.5"]),
-    ("--name a -c 5 -- x : --name b -c 1 -- y", ["2.5", "0.5"]),
-])  # fmt: skip
-def test_containers_get_their_part_of_the_quota(dual, tmp_path, args, shares):
+def test_containers_of_groups_get_their_part_of_the_quota(dual, tmp_path):
     topo = json.loads(call("topo", "--format", "json", "--topology", dual).stdout)
     (tmp_path / "limited.json").write_text(json.dumps({**topo, "quota_cpus": 3}))
-    for name, pattern in (("docker", "--cpus=([0-9.]+)"), ("compose", "^    cpus: (.*)$")):
-        shown = call("plan", "--topology", str(tmp_path / "limited.json"), "--format", name, *args.split())
-        assert re.findall(pattern, shown.stdout, re.M) == shares, shown.stderr
-    assert shown.stdout.count("services:") == 1
+    groups = shlex.split("--name a -c 5 -- x : --name b -c 1 -- y")
+    for name, options, shown in (
+        ("docker", [], "--cpus=2.5 --cpus=0.5"), ("docker", ["--rank", "1"], "--cpus=0.5"),
+        ("compose", [], "services: cpus: 2.5 cpus: 0.5"),
+    ):  # fmt: skip
+        done = call("plan", "--topology", str(tmp_path / "limited.json"), "--format", name, *options, *groups)
+        found = re.findall(r"--cpus=[\d.]+|services:|\bcpus: [\d.]+", done.stdout)
+        assert " ".join(found) == shown, done.stderr
     assert call("plan", "--format", "k8s").stdout == call("plan", "--format", "kubernetes").stdout
 
 

@@ -6,8 +6,6 @@ import re
 import shutil
 import subprocess
 
-import pytest
-
 from ompbind.openmp.runtimes import OmpRuntime
 from ompbind.programs.python_packages import name_runtime
 from tests.elves import make_elf
@@ -37,9 +35,8 @@ def test_every_runtime_is_found_and_every_thread_stays_inside_its_rank(ompbind):
         assert f"): allowed on CPU {cpu}\n" in table
 
 
-@pytest.fixture
-def environments(ompbind, tmp_path):
-    """Two virtual environments whose Pythons cannot run, each with a libgomp of its own in torch."""
+def test_the_runtimes_of_another_python_are_probed(ompbind, tmp_path):
+    """Two virtual environments have Pythons that cannot run, each with a libgomp of its own in torch."""
     paths = (json.loads(line)["path"] for line in ompbind("probe", "--format", "json").stdout.splitlines())
     libgomp = next((path for path in paths if path and name_runtime(path) is OmpRuntime.GOMP), None)
     if libgomp is None:
@@ -53,21 +50,17 @@ def environments(ompbind, tmp_path):
         python.write_bytes(make_elf(["libc.so.6"]))
         python.chmod(0o755)
         (tmp_path / name / "pyvenv.cfg").write_text("home = /usr/bin\n")
-    return tmp_path
-
-
-def test_the_runtimes_of_another_python_are_probed(ompbind, environments):
     for args, environment, found in (
         ([], "a", "a"),
-        (["--python", f"{environments}/b/bin/python"], "a", "b"),
+        (["--python", f"{tmp_path}/b/bin/python"], "a", "b"),
         ([], "removed", ""),
     ):
-        env = {"VIRTUAL_ENV": f"{environments}/{environment}"}
+        env = {"VIRTUAL_ENV": f"{tmp_path}/{environment}"}
         done = ompbind("probe", "--format", "json", *args, env=env)
         assert done.returncode == 0, done.stderr
         lines = [json.loads(line) for line in done.stdout.splitlines()]
-        paths = {line["path"] for line in lines if line["path"].startswith(str(environments))}
-        library = f"{environments}/{found}/lib/python3.12/site-packages/torch/lib/libgomp.so.1"
+        paths = {line["path"] for line in lines if line["path"].startswith(str(tmp_path))}
+        library = f"{tmp_path}/{found}/lib/python3.12/site-packages/torch/lib/libgomp.so.1"
         assert paths == ({library} if found else set())
         assert "removed has no bin/python" in one_line(done.stderr) or found
 

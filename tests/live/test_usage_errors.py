@@ -53,12 +53,10 @@ from tests.tables import rows
     run --env-file -n2 --env-file=y x   | --env-file: the value is missing: the next word is -n2
     run --report --no-verify --report=x -- x | --report: the value is missing: the next word is --no-verify
     run --name a -- x : --env --name -- y | --env: the value is missing: the next word is --name
-    run -n -1 true                      | -n/--ranks: '-1' is wrong
     exec --chdir --help-all -- true | --chdir: the value is missing: the next word is --help-all hint: write
     run -o out.txt -- x                 | no such option '-o' hint: did you mean --log-dir DIR?
     plan -o out.json | no such option '-o' hint: did you mean '> FILE', which the shell opens?
     run --name a --ready 9101 x | --ready: '9101' is a port or a text hint: write tcp:9101, or text:9101
-    run --name a --ready :{rank+80} x | --ready: ':{rank+80}' is a port or a text hint: write tcp:{rank+80},
     run –n 2 -- true                    | –n begins with a dash (–), not with a hyphen (-) hint: write -n
     run -v —ranks=2 -- true | —ranks=2 begins with a dash (—), not with a hyphen (-) hint: write --ranks=2
     run --output json x | --output: 'json' is not inherit, tag or files hint: did you mean --report FILE?
@@ -81,7 +79,6 @@ from tests.tables import rows
     run --on-failure retry:2 x | --on-failure: ... did you mean --on-failure restart:2?
     run --name a -- x : --ready tcp:80 -- y | the group of 'y' has no name
     bench 'sleep 1' 'sleep 2' | command not found: sleep 1 ... for two: --vary env=APP=./a,APP=./b --
-    help bench --runs | no option is named '--runs' hint: write --max-rounds N, 8 or more; it
     run -- 'a; $B'       | command not found: a; $B hint: a command with shell syntax needs a shell: -- sh -c
     """))  # fmt: skip
 def test_usage_errors(line, message):

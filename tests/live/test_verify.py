@@ -6,7 +6,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,11 +23,10 @@ from ompbind.procfs.reader import list_threads, read_memory_policy
 from tests.live.conftest import one_line, ranks_of, required, two_cpus, wait_until
 from tests.live.other_user import NOBODY, as_user
 from tests.live.runtimes import BINDS, RUNTIMES, is_installed, path_of
+from tests.live.scenes import PYTHON
 
 LIMIT = ("--timeout", "30")
 """For runs whose test waits for a line that may not come."""
-
-PYTHON = (sys.executable, "-I", "-S", "-c")
 
 
 @pytest.fixture
