@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from statistics import median
 from textwrap import indent
 from typing import TypeAlias
 
@@ -44,7 +43,7 @@ from ompbind.bench.run_candidate import (
     run_candidate,
 )
 from ompbind.bench.session import INTERRUPTED, SessionLoop
-from ompbind.bench.table import list_choices, render_bench, render_run_time
+from ompbind.bench.table import list_choices, render_bench
 from ompbind.cli import CONFIGURATION, register
 from ompbind.cli.config_defaults import ENV
 from ompbind.cli.console import print_message, read_screen, write_stderr, write_stdout
@@ -181,19 +180,14 @@ def _print_warnings(settings: BenchSettings, starts: Sequence[CandidateStart]) -
 def _render(
     settings: BenchSettings, starts: Sequence[CandidateStart], refusals: Sequence[Refusal], screen: Screen
 ) -> str:
-    """Return the candidates, how many runs they may need, and how long these take if that is known."""
+    """Return the candidates, and how many runs they may need."""
     candidates = [start.candidate for start in starts]
-    path, times = settings.results, list[float]()
-    if path and os.path.lexists(path):
-        times = [max(run.wall_s) for run in read_results(path).runs if run.wall_s]
     table = render_candidates(candidates, refusals, screen)
     if not candidates:
         return table
     rounds = make_rules(settings).max_rounds
-    most = len(candidates) * (1 + rounds)
-    text = f"{most} at most: a warm-up and {count(rounds, 'round')} of all candidates"
-    if run_s := median(times or [0.0]):
-        text += f"; about {render_age(most * run_s)} if a run takes {render_run_time(run_s)}"
+    most = f"{len(candidates) * (1 + rounds)} at most"
+    text = f"{most}: a warm-up and {count(rounds, 'round')} of all candidates"
     if settings.budget is not None:
         text += f"; --budget stops after {render_age(settings.budget)}"
     # planned looks and comparisons with several references need even more
