@@ -159,11 +159,11 @@ def _find_named_cpus(
 
     A list of CPUs that are not `allowed` is not meant for this rank, and none counts beside a mask.
     """
-    listed, size = None, request.rank_count or 1
     if request.mask is None:
-        listed = read_rank_cpus(os.environ, DirectoryRoot("/"), os.uname().nodename, size)
-    if listed and (own := allowed & listed.masks[rank.identity.local_rank]):
-        return listed.system, listed.masks, own
+        size = request.rank_count or 1
+        system, listed = read_rank_cpus(os.environ, DirectoryRoot("/"), os.uname().nodename, size)
+        if listed and (own := allowed & listed[rank.identity.local_rank]):
+            return system, listed, own
     masks = read_task_masks(os.environ, rank.launcher)
     own = masks[rank.identity.local_rank % len(masks)] & allowed if masks and not is_live else EMPTY
     return rank.launcher, masks, own

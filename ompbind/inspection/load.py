@@ -27,7 +27,7 @@ CPUs then, and sharing was asked for: a warning.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
@@ -270,9 +270,10 @@ def make_load_issue(streak: Streak, *, is_own: bool = True) -> ThreadIssue:
     else:
         text = f"{competitors.runnable:.0f} threads were runnable on {cpus} in the last of {samples}"
         text += "; the kernel does not count how long they waited (CONFIG_SCHED_INFO)"
-    pool, processes = _name_pool(competitors) if is_own else (_name_processes(competitors), 0)
+    owners = [process for process, _ in competitors.threads]
+    pool, processes = _name_pool(competitors) if is_own else (name_processes(owners), 0)
     remedy = f" (--processes-per-rank {processes}, or -t 1)" if processes > 1 else ""
-    remedy += diagnosis.advise_waiting(process for process, _ in competitors.threads)
+    remedy += diagnosis.advise_waiting(owners)
     return ThreadIssue(
         code="oversubscribed",
         severity=Severity.ERROR if is_error else Severity.WARNING,
@@ -281,9 +282,9 @@ def make_load_issue(streak: Streak, *, is_own: bool = True) -> ThreadIssue:
     )
 
 
-def _name_processes(competitors: Competitors) -> str:
-    """Name the processes of competing threads: "the processes are python (12) with 2 threads, yes (13)"."""
-    numbers = Counter((process.pid, process.name) for process, _ in competitors.threads)
+def name_processes(of_threads: Iterable[ProcessState]) -> str:
+    """Name the processes of threads: "the processes are python (12) with 2 threads and yes (13)"."""
+    numbers = Counter((process.pid, process.name) for process in of_threads)
     names = [
         f"{name} ({pid}){f' with {number} threads' if number > 1 else ''}"
         for (pid, name), number in numbers.most_common(SHOWN)

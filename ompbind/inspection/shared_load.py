@@ -16,7 +16,7 @@ threads are busy than there are CPUs.
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ompbind.cpuset import CpuSet, join_words, named
+from ompbind.cpuset import CpuSet, named
 from ompbind.inspection import diagnosis, verdict
 from ompbind.inspection.load import (
     LEAST_SHARE,
@@ -26,6 +26,7 @@ from ompbind.inspection.load import (
     add_sample,
     find_others,
     make_load_issue,
+    name_processes,
 )
 from ompbind.inspection.rank_processes import Inspection, MaskOrigin, RankProcesses
 from ompbind.inspection.verdict import ThreadIssue
@@ -89,9 +90,7 @@ def _make_issue(cpus: CpuSet, sharing: Sequence[User], *, is_short: bool) -> Thr
         doubt = "" if by_runtime else "if this is not intended, "
         text += f"; {doubt}'ompbind rebind {pids}' {effect}"
         text += ", and a start with 'ompbind run' prevents it" if by_runtime else ""
-    names = [f"{process.name} ({process.pid})" for process, _, _ in sharing[:SHOWN]]
-    names += [f"{len(sharing) - SHOWN} more"] if len(sharing) > SHOWN else []
-    text += f"; the processes are {join_words(names)}"
+    text += f"; {name_processes(process for process, _, _ in sharing)}"
     severity = (Severity.ERROR if by_runtime else Severity.WARNING) if is_short else Severity.NOTE
     threads = sum(len(process.threads) for process, _, _ in sharing)
     return ThreadIssue(code="shared", severity=severity, threads=threads, text=text)

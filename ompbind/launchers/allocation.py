@@ -97,15 +97,8 @@ def read_listed_cpus(env: Env) -> CpuSet:
         return EMPTY
 
 
-class RankCpus(Record):
-    """The CPUs that a batch system names for each local rank of this machine, in the order of local ranks."""
-
-    system: str
-    masks: tuple[CpuSet, ...]
-
-
-def read_rank_cpus(env: Env, root: Root, node: str, size: int) -> RankCpus | None:
-    """Return the CPUs of the `size` ranks on this machine, None if no batch system names them.
+def read_rank_cpus(env: Env, root: Root, node: str, size: int) -> tuple[str, tuple[CpuSet, ...]]:
+    """Return the batch system that names CPUs for the `size` ranks on this machine, "" for none, and these.
 
     Raises RequestError for CPUs of fewer ranks, and for a malformed list.
     """
@@ -115,8 +108,8 @@ def read_rank_cpus(env: Env, root: Root, node: str, size: int) -> RankCpus | Non
             text = f"{system.name} names CPUs for {count(len(masks), 'rank')} of the {size} on this machine"
             raise RequestError(text, hint=f"start as many ranks as {system.name} names, or name CPUs with -m")
         if masks:
-            return RankCpus(system=system.name, masks=masks)
-    return None
+            return system.name, masks
+    return "", ()
 
 
 class JobNodes(Record):
