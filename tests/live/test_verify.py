@@ -183,7 +183,6 @@ def test_ranks_that_become_another_user_are_not_seen_with_hidepid(ompbind, publi
     done = ompbind("run", *command, before=before, program=public_ompbind, cwd="/")
     assert done.returncode == 125, done.stderr
     assert "ompbind: not seen: /proc does not show the threads of rank 0" in one_line(done.stderr)
-    assert (" since 0." in one_line(done.stderr)) == script.startswith("sleep")
 
 
 @pytest.mark.two_cpus
