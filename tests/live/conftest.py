@@ -347,28 +347,16 @@ def quota(cgroup):
     return make
 
 
-def start_in_terminal(command, env):
-    """Start a command in the foreground of a new terminal; return its pid and the other end of the terminal.
-
-    No Python code of this process runs in the child: a command that cannot be executed is an error here.
-    """
-    master, slave = os.openpty()
-    try:
-        files = [(os.POSIX_SPAWN_OPEN, number, os.ttyname(slave), os.O_RDWR, 0) for number in range(3)]
-        return os.posix_spawnp(command[0], command, env, file_actions=files, setsid=True), master
-    except OSError:
-        os.close(master)
-        raise
-    finally:
-        os.close(slave)
-
-
 class Terminal:
     """A command in a terminal; `output` is what it has written since the last `read_until`."""
 
     def __init__(self, *command, term="dumb"):
-        self.pid, self.master = start_in_terminal(command, clean_environment(TERM=term))
-        self.output = b""
+        """Start a command in the foreground; no Python code of this process runs in the child."""
+        self.master, slave = os.openpty()
+        self.output, env = b"", clean_environment(TERM=term)
+        files = [(os.POSIX_SPAWN_OPEN, number, os.ttyname(slave), os.O_RDWR, 0) for number in range(3)]
+        self.pid = os.posix_spawnp(command[0], command, env, file_actions=files, setsid=True)
+        os.close(slave)
 
     def read_until(self, words, timeout_s=20.0):
         deadline = time.monotonic() + timeout_s

@@ -8,15 +8,7 @@ import pytest
 
 from ompbind.cli.completion import SHELLS, make_script
 from tests.cli.command_lines import call
-from tests.live.conftest import (
-    OMPBIND,
-    Terminal,
-    one_line,
-    open_terminals,
-    required,
-    skip_without,
-    write_program,
-)
+from tests.live.conftest import OMPBIND, Terminal, open_terminals, required, skip_without, write_program
 from tests.tables import rows
 
 NAME = 'my user\'s "ü" $HOME `y`'
@@ -121,4 +113,4 @@ def test_the_script_of_a_known_shell_is_printed():
         assert call("completion", name).stdout == f"{make_script(name)}\n"
     for words in ([], ["csh"], ["bash", "zsh"]):
         done = call("completion", *words)
-        assert (done.returncode, "write one of bash, zsh, fish" in one_line(done.stderr)) == (2, True)
+        assert (done.returncode, "write one of bash, zsh, fish" in done.stderr) == (2, True)

@@ -13,15 +13,7 @@ import pytest
 from ompbind.cpuset import CpuSet
 from tests.cli.command_lines import call
 from tests.launchers.environments import MPICH, OPEN_MPI_5, make_env
-from tests.live.conftest import (
-    allowed_list,
-    one_line,
-    required,
-    state_of,
-    two_cpus,
-    wait_until,
-    write_program,
-)
+from tests.live.conftest import one_line, required, state_of, two_cpus, wait_until, write_program
 from tests.tables import rows
 
 ROOT = Path(__file__).parent.parent.parent
@@ -134,14 +126,14 @@ def test_a_task_prolog_binds_only_the_task_that_waits_for_it(ompbind, start):
     """The prolog is a descendant of its task; no other process of the user is one."""
     first, _ = two_cpus()
     other = start("exec", "--", "sh", "-c", "echo up; exec sleep 300", up=1).pid
-    before = [allowed_list(each) for each in (other, 1)]
+    before = [*map(os.sched_getaffinity, (other, 1))]
     for pid in ("1", str(other), "999999999", "9" * 5000, "-1", "one", ""):
         env = {**SLURM, "SLURM_LOCALID": "0", "SLURM_TASK_PID": pid}
         done = ompbind("exec", "--task-prolog", "-m", f"{first}|{first}", "--share", env=env)
         text = "is not the task of this prolog" if pid else "is not set"
         assert (done.returncode, done.stdout, text in one_line(done.stderr)) == (0, "", True), done.stderr
         assert len(done.stderr) < 500
-    assert [allowed_list(each) for each in (other, 1)] == before
+    assert [*map(os.sched_getaffinity, (other, 1))] == before
 
 
 def test_a_command_that_cannot_start_leaves_no_claim(ompbind, claims):

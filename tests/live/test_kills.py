@@ -29,18 +29,12 @@ def begin(scene, ranks, script, more=(), **extra):
     return scene.begin("-n", str(ranks), "--share", *more, *scene.command("sh", "-c", script), **extra)
 
 
-def wait_for_ranks(process, ranks=2):
-    """Wait until all ranks were started; returns the supervisor."""
-    supervisor = supervisor_of(process)
-    wait_until(lambda: len(children_of(supervisor)) >= ranks, "all ranks started")
-    return supervisor
-
-
 def measure(scene, ranks, start=None):
     """Return the seconds from the start of ompbind until all ranks run; `start` starts a run for a scene."""
     begun = time.monotonic()
     process = start(scene) if start else begin(scene, ranks, BARE)
-    wait_for_ranks(process, ranks)
+    supervisor = supervisor_of(process)
+    wait_until(lambda: len(children_of(supervisor)) >= ranks, "all ranks started")
     took = time.monotonic() - begun
     process.kill()
     process.communicate(timeout=20)

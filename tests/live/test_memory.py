@@ -86,10 +86,8 @@ def test_ompbind_itself_keeps_its_policy(start, own):
     ((NODE + 1,), f"memory of NUMA node {NODE + 1} is not available"),
 ])  # fmt: skip
 def test_a_policy_that_cannot_be_set_is_a_warning(nodes, message):
-    before, policy = (
-        memory_policy.read_policy(),
-        MemoryPolicy(mode=MemoryMode.BIND, nodes=nodes, main_node=nodes[0]),
-    )
+    before = memory_policy.read_policy()
+    policy = MemoryPolicy(mode=MemoryMode.BIND, nodes=nodes, main_node=nodes[0])
     found, why = memory_policy.try_policy(policy)
     assert (found, message in why, memory_policy.read_policy()) == (None, True, before)
     warning = pytest.warns(RuntimeWarning, match=f"--memory bind will not be set for rank 0.*{message}")
