@@ -272,7 +272,7 @@ def try_hold(root: Root) -> str:
 
 
 def try_call(call: Callable[[], int | None]) -> Permission:
-    """Make a call in a child process, which tells the number of an error; a sandbox may also kill it."""
+    """Make a call in a child process, which reports the number of an error; a sandbox may also kill it."""
     found = _ask_child(lambda: b"%d" % (call() or 0))
     number = errno.EINVAL if found is None else int(found or errno.EPERM)
     known = {0: Permission.GRANTED, errno.ENOSYS: Permission.ABSENT, errno.EPERM: Permission.REFUSED}
