@@ -94,6 +94,8 @@ def _explain_binding(
     rank = find.find_launcher(os.environ, find.read_ancestors())
     if rank is None or machine.source != LIVE or OMPBIND_RANK in os.environ:  # bound by the outer `exec`
         return
+    if isinstance(request, Request) and request.mask and len(request.mask.parts) == 1:
+        error.hint += "; -m of `exec` has a part for each rank on this machine, as in -m '0-3|4-5'"
     by_slurm = rank.launcher == launchers.SLURM.name
     cpus = machine.online if by_slurm else find.read_launcher_cpus(rank.starter) or EMPTY
     if isinstance(request, Request) and request.outside_ranks:

@@ -33,7 +33,8 @@ _WORDS = {
     "stop": "abort kill exit fail", "continue": "ignore keep-going", "restart": "always retry",
     "tag": "label prefix", "table": "text plain human", "gpu": "cuda nvidia rocm amd xpu",
     "nic": "network infiniband ib rdma hca", "gomp": "gnu gcc libgomp", "llvm": "clang libomp omp",
-    "intel": "iomp libiomp5 icx", "docker": "podman", "slurm": "srun sbatch",
+    "intel": "iomp libiomp5 icx", "docker": "podman", "slurm": "srun sbatch", "fast": "frequency clock turbo",
+    "compose": "docker-compose", "kubernetes": "kubectl yaml",
 }  # fmt: skip
 """Words that options accept, and words of other tools for them."""
 

@@ -10,6 +10,7 @@ To add a batch system: one row in `BATCH_SYSTEMS`.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 from ompbind.commands.environment import RankIdentity
 from ompbind.cpuset import EMPTY, CpuSet, count, union
@@ -199,12 +200,13 @@ def _read_lsf(job: _Job) -> Found:
 def _read_lsf_masks(job: _Job) -> tuple[CpuSet, ...]:
     """Read "HOST CPUS [NODES POLICY]": each line of this machine is about a rank, in the order of ranks."""
     variable = "LSB_AFFINITY_HOSTFILE"
-    lines = [words for words in job.read_words(variable) if words[0].partition(".")[0] == job.node]
-    try:
-        return tuple(CpuSet.from_list(words[1]) for words in lines if words[1:])
-    except ValueError:
-        text = f"the file that {variable} names has no list of CPUs for each rank of {job.node}"
-        raise RequestError(text) from None
+    words_of = job.read_words(variable)
+    lines = [words for words in words_of if words[0].partition(".")[0] == job.node]
+    with suppress(ValueError):
+        if lines or not words_of:
+            return tuple(CpuSet.from_list(words[1]) for words in lines if words[1:])
+    text = f"the file {job.env[variable]} ({variable}) has no list of CPUs for each rank of {job.node}"
+    raise RequestError(text, hint="unset the variable, or name CPUs with -m")
 
 
 def _read_condor(job: _Job) -> Found:

@@ -91,7 +91,15 @@ WORKER_PROGRAMS: Mapping[str, WorkerProgram] = {
     "ctest": WorkerProgram(options=("-j", "--parallel"), variable="CTEST_PARALLEL_LEVEL", bare=_PER_CPU),
     "tox": WorkerProgram(options=("-p", "--parallel"), bare=_PER_CPU),
     "meson": WorkerProgram(options=("-j", "--num-processes"), default=_PER_CPU, subcommands=("test",)),
-    **dict.fromkeys(("make", "scons", "parallel"), WorkerProgram(options=_JOBS, runs_jobs=True)),
+    **dict.fromkeys(
+        ("make", "scons", "parallel", "prove", "waf"), WorkerProgram(options=_JOBS, runs_jobs=True)
+    ),
+    "cmake": WorkerProgram(
+        options=("-j", "--parallel"),
+        variable="CMAKE_BUILD_PARALLEL_LEVEL",
+        subcommands=("--build",),
+        runs_jobs=True,
+    ),
     "ninja": WorkerProgram(options=("-j",), default=_PER_CPU, runs_jobs=True),
     "xargs": WorkerProgram(options=("-P", "--max-procs"), runs_jobs=True),
     "cargo": _BUILDER.replace(variable="CARGO_BUILD_JOBS"),
@@ -205,7 +213,8 @@ def _read_workers(name: str, words: Sequence[str], env: Mapping[str, str]) -> La
     subcommand = next((word for word in words if word in program.subcommands), "")
     if (program.subcommands and not subcommand) or is_pool_of_threads:
         return None
-    workers = _find_value(("--test-threads",), behind) or _find_value(program.options, words, program.bare)
+    tests = _find_value(("--test-threads",), behind)
+    workers = tests or _find_value(program.options, words, program.bare)
     workers = (workers or env.get(program.variable, "") or program.default).partition(",")[0]  # MAX,MIN
     if program.runs_jobs and whole_number(workers) is None:
         workers = program.default
@@ -213,6 +222,7 @@ def _read_workers(name: str, words: Sequence[str], env: Mapping[str, str]) -> La
         return None
     text = f"{name} {subcommand}".rstrip() if program.runs_jobs else name
     instead = f"{text} {program.options[0]}{{threads}}" if program.runs_jobs and program.options else ""
+    instead = f"{text} -- --test-threads={{threads}}" if tests else instead
     return Launch(text=text, instead=instead, workers=workers, jobs=program.runs_jobs)
 
 
@@ -349,6 +359,7 @@ LOST_VARIABLES = "removes variables that ompbind sets, also OMP_NUM_THREADS, OMP
 LOST_RUN = "exits while the program runs in the background, so 'ompbind run' stops the program"
 
 _USER = "use 'sudo --preserve-env', or start ompbind there: '{0} ompbind run -- CMD'"
+_SERVICES = "give the services what 'ompbind plan --format compose' prints"
 _SESSION = "start ompbind there: \"{0} 'ompbind run -- CMD'\""
 _BEFORE = r"( -\S+( [^-\s]\S*)??)*?"
 _BEHIND = r"( (-[diPqt]+|--(detach|init|interactive|privileged|rm|tty)|-\S+=\S*)(?=\s|$)| -\S+( [^-\s]\S*)?)*"
@@ -358,17 +369,23 @@ ELSEWHERE: tuple[tuple[tuple[str, ...], str, str, str, str], ...] = (
      "start ompbind there: '{0} ... ompbind exec -- CMD'"),
     (("docker", "podman", "nerdctl"), "( container)? (run|create)", LOST_ALL, "--cpuset-cpus",
      "use the options that 'ompbind plan --format docker' prints"),
-    (("kubectl",), " exec", LOST_ALL, "", "start ompbind there: '{0} POD -- ompbind exec -- CMD'"),
+    (("docker", "podman", "nerdctl"), f" compose{_BEFORE} (up|start)", LOST_ALL, "", _SERVICES),
+    (("docker-compose", "podman-compose"), " (up|start|run|exec)", LOST_ALL, "", _SERVICES),
+    (("lxc", "incus"), " exec", LOST_ALL, "", "start ompbind there: '{0} NAME -- ompbind run -- CMD'"),
+    (("lxc-attach",), "", LOST_ALL, "", "start ompbind there: '{0} -n NAME -- ompbind run -- CMD'"),
+    (("kubectl", "oc"), " (exec|run)", LOST_ALL, "", "start ompbind there: '{0} POD -- ompbind exec -- CMD'"),
     (("ramalama",), " (run|serve|bench)", LOST_ALL, " --nocontainer", "use 'ramalama --nocontainer' instead"),
-    (("ssh",), "", LOST_ALL, "", "start ompbind there: 'ssh HOST ompbind run -- CMD'"),
+    (("ollama",), " run", LOST_ALL, "", "use 'ompbind run -- ollama serve': it runs the models"),
+    (("ssh", "mosh"), "", LOST_ALL, "", "start ompbind there: '{0} HOST ompbind run -- CMD'"),
     (("systemd-run",), "", LOST_ALL, " --scope|AllowedCPUs=|CPUAffinity=", "use 'systemd-run --scope'"),
     (("tmux",), r"(.* ;)? (new|neww|splitw|(new|split|respawn)-\w+|run-shell)", LOST_ALL, "", _SESSION),
     (("screen",), ".*? -X", LOST_ALL, "", _SESSION),
     (("screen",), r".*? (-dm\S*|-d -m)", LOST_RUN, "", "use 'screen -D -m', or '{0} ompbind run -- CMD'"),
-    (("at", "batch"), "", LOST_CPUS, "", "write 'ompbind run -- CMD' in the job"),
-    (("sudo",), "", LOST_VARIABLES, r" (-[AbHknPS]*E|--preserve-env(=\S*OMP_\S*)?)(?=\s|$)", _USER),
+    (("at", "batch", "sbatch", "bsub", "qsub"), "", LOST_CPUS, "", "write 'ompbind run -- CMD' in the job"),
+    (("doas", "pkexec"), "", LOST_VARIABLES, "", "start ompbind there: '{0} ompbind run -- CMD'"),
+    (("sudo",), ".*", LOST_VARIABLES, r" (-[AbHknPS]*E|--preserve-env(=\S*OMP_\S*)?)(?=\s|$)", _USER),
     (("su", "runuser"), r".*? (-|-l\w*|--login)", LOST_VARIABLES, "",
-     "omit it, or start ompbind there: \"{0} -c 'ompbind run -- CMD'\""),
+     "omit it, or start ompbind there: \"{0} USER -c 'ompbind run -- CMD'\""),
 )  # fmt: skip
 """Programs that another process starts, or that do not get the variables of the rank.
 

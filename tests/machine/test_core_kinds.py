@@ -1,16 +1,18 @@
 """Core kinds: the facts that distinguish them, and their use in plans; and the domains of a level."""
 
 import json
+import re
 
 import pytest
 
 from ompbind.cli.topo import render_json
 from ompbind.cpuset import CpuSet, union
-from ompbind.errors import MaskError, PlanError
+from ompbind.errors import MachineError, MaskError, PlanError
 from ompbind.machine.core_kinds import CoreTraits, make_kinds
 from ompbind.machine.model import Level, make_domains
 from ompbind.machine.read.linux import read_recorded
-from ompbind.machine.read.texts import read_cpuinfo
+from ompbind.machine.read.sources import FILE_FORMATS
+from ompbind.machine.read.texts import read_cpuinfo, read_lstopo
 from ompbind.machine.read.topo_json import make_machine_from_json
 from ompbind.masks.mask import parse_mask
 from ompbind.planning.planner import make_plan
@@ -156,6 +158,16 @@ def test_cores_are_chosen_by_their_cache_or_speed_and_a_saved_machine_gives_the_
                 Request(core_kind=choice, mask=parse_mask(str(machine.online - CpuSet.from_list(cpus)))),
             )
         assert f"CPUs {cpus}" in caught.value.hint
+
+
+def test_pasted_lstopo_has_sizes_of_caches_also_quoted_and_needs_its_indentation():
+    text = "Package L#0\n  L3 L#0 (32MB)\n    Core L#0\n      PU L#0 (P#0)\n"
+    text += "  L3 L#1 (96MB)\n    Core L#1\n      PU L#1 (P#1)\n"
+    for each in (text, re.sub("^", "> >  ", text, flags=re.M)):
+        (read,) = (form.read for form in FILE_FORMATS if form.has(each.encode()))
+        assert str(read(each.encode(), "forum", False).cpus_of_kind("cache")) == "1"
+    with pytest.raises(MachineError, match="indentation is lost"):
+        read_lstopo(re.sub("^ +", "", text, flags=re.M), "forum")
 
 
 def midr(cpus, text):

@@ -99,7 +99,8 @@ def test_the_command_behind_any_wrapper_is_read(app, wrap, texts):
     meson test --num-processes=4    |                                                       | 4
     cargo test                      | cargo test -j{threads}                                | 7
     cargo run -j 6 -- -j 999        | cargo run -j{threads}                                 | 6
-    cargo test -j 2 -- --test-threads 4 | cargo test -j{threads}                            | 4
+    cargo test -j 2 -- --test-threads 4 | cargo test -- --test-threads={threads}          | 4
+    cmake --build . --parallel 8    | cmake --build -j{threads}                             | 8
     cargo nextest run --test-threads 6 | cargo nextest -j{threads}                          | 6
     bazel test :all                 | bazel test -j{threads}                                | one per CPU
     scons -j64                      | scons -j{threads}                                     | 64
@@ -160,6 +161,12 @@ def test_what_a_launcher_starts_is_not_known_and_a_python_behind_torchrun_is(tmp
     sudo --preserve-env=PATH cat                  | sudo --preserve-env=PATH | removes variables
     su - -c ./app                                 | su -              | removes variables
     runuser -l root -c ./app                      | runuser -l        | removes variables
+    sudo -n taskset -c 0 cat                      | sudo -n           | removes variables
+    doas ./app                                    | doas              | removes variables
+    docker compose -f x.yml up                    | docker compose -f x.yml up | CPUs and variables
+    incus exec box -- ./app                       | incus exec        | CPUs and variables
+    sbatch job.sh                                 | sbatch            | the CPUs of the rank
+    lxc list                                      |                   |
     docker ps                                     |                   |
     docker run --rm -v /a:/b --cpuset-cpus 0 image |                  |
     podman run --cpuset-cpus 0 image ./app        |                   |

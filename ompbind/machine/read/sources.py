@@ -169,7 +169,7 @@ def _read_json(data: bytes, path: str, devices: bool) -> Machine:
 
 def _read_text(make: Callable[[str, str], Machine]) -> Callable[[bytes, str, bool], Machine]:
     def read(data: bytes, path: str, devices: bool) -> Machine:
-        lines = re.sub(r"^> ?", "", data.decode("utf-8", "replace"), flags=re.M)  # as it is quoted
+        lines = re.sub(r"^(?:>[ \t]?)+", "", data.decode("utf-8", "replace"), flags=re.M)  # as it is quoted
         return make(textwrap.dedent(lines), path)
 
     return read
@@ -194,7 +194,7 @@ FILE_FORMATS = (
     ),
     FileFormat(
         label="text of lstopo", description="the text of lstopo",
-        has=_has(r"^[ |]{0,99}(.{0,999} \+ )?PU [LP]#"), read=_read_text(read_lstopo),
+        has=_has(r"^[ \t>|]{0,99}(.{0,999} \+ )?PU [LP]#"), read=_read_text(read_lstopo),
     ),
     FileFormat(
         label="numactl -H", description="of `numactl -H`",

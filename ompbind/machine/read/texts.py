@@ -89,9 +89,14 @@ def read_lstopo(text: str, source: str) -> Machine:
         text = f"{source} does not show the OS numbers of CPUs (P#)"
         raise MachineError(text, hint="print them with: lstopo --of console, without -l")
     parts: dict[Level, Partition] = {}
-    for each in found:
-        if each.kind in _LEVELS:
-            parts.setdefault(_LEVELS[each.kind], []).append((None, each.cpus))
+    sizes: dict[tuple[Level, int], int] = {}
+    for each in (each for each in found if each.kind in _LEVELS):
+        if not each.cpus:
+            text = f"{each.kind} {each.rest.strip()} has no CPU in {source}: text or its indentation is lost"
+            raise MachineError(text, hint="paste all of it as code, or use the output of: lstopo --of xml")
+        parts.setdefault(_LEVELS[each.kind], []).append((None, each.cpus))
+        if each.kind.startswith("L") and (size := _read_size(each.rest)):
+            sizes[_LEVELS[each.kind], each.cpus.first] = size
     memories = [
         NumaMemory(
             number=index if each.number is None else each.number,
@@ -101,7 +106,8 @@ def read_lstopo(text: str, source: str) -> Machine:
         )
         for index, each in enumerate(each for each in found if each.kind == "NUMANode")
     ]
-    return make_described_machine(source, "unknown", online, parts, make_nodes(memories, online, {}))
+    nodes = make_nodes(memories, online, {})
+    return make_described_machine(source, "unknown", online, parts, nodes).with_cache_sizes(sizes)
 
 
 def _read_tree(text: str) -> list[_Object]:
