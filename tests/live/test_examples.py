@@ -35,16 +35,6 @@ def test_each_task_of_a_pool_runs_on_all_cpus_of_a_rank():
     assert done.stderr == ""
 
 
-@pytest.fixture
-def ray():
-    """Return variables for Ray with a directory, whose path must be short for its sockets."""
-    needs_packages("ray")
-    # else Ray replaces 127.0.0.1 with an address of the network
-    on_loopback = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as directory:
-        yield {"HOME": directory, "RAY_TMPDIR": directory, **on_loopback}
-
-
 ACTORS = """\
 import json, os, sys, ray
 
@@ -62,9 +52,15 @@ print(json.dumps(ray.get([worker.read_masks.remote() for worker in workers], tim
 
 
 @pytest.mark.part("ray")
-def test_ompbind_exec_as_the_python_of_actors_binds_them(ray):
+def test_ompbind_exec_as_the_python_of_actors_binds_them():
+    """The path of the directory of Ray must be short for its sockets."""
+    needs_packages("ray")
     command = shlex.join([OMPBIND, "exec", "-c", "1", "--avoid", "--", sys.executable])
-    done = run_program(sys.executable, "-c", ACTORS, command, timeout=120, env=ray)
+    # else Ray replaces 127.0.0.1 with an address of the network
+    env = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as directory:
+        env |= {"HOME": directory, "RAY_TMPDIR": directory}
+        done = run_program(sys.executable, "-c", ACTORS, command, timeout=120, env=env)
     masks = json.loads(done.stdout or "[]")
     assert [len(each) for each in masks] == [1, 1], done.stderr
     first, second = ({*cpus} for (cpus,) in masks)

@@ -39,22 +39,17 @@ def make_plan(*nodes, mode=MemoryMode.BIND, strict=False):
 @SINGLE
 @pytest.mark.parametrize(("verb", "mode", "expected"), [
     ("run", "bind", "bind"), ("run", "interleave", "interleave"), ("exec", "preferred", "prefer"),
+    ("run", "weighted", "weighted interleave"),
 ])  # fmt: skip
-def test_the_memory_of_a_rank_has_its_policy(ompbind, verb, mode, expected):
+def test_the_memory_of_a_rank_has_its_policy_or_the_kernel_is_too_old(ompbind, verb, mode, expected):
     done = ompbind(verb, "--strict", "--", *SHOW, env={"OMPBIND_MEMORY": mode})
+    if mode == "weighted" and not os.path.exists("/sys/kernel/mm/mempolicy/weighted_interleave"):
+        assert (done.returncode, done.stdout) == (125, "")
+        assert "Linux 6.9" in done.stderr
+        assert "--memory interleave" in done.stderr
+        return
     assert policy_of(done) == f"{expected}:{NODE}"
     assert [node for node, _ in parse_numa_maps(done.stdout).nodes] == [NODE]
-
-
-@SINGLE
-def test_weighted_interleave_is_set_or_the_kernel_is_too_old(ompbind):
-    done = ompbind("run", "--strict", "--memory", "weighted", "--", *SHOW)
-    if os.path.exists("/sys/kernel/mm/mempolicy/weighted_interleave"):
-        assert policy_of(done) == f"weighted interleave:{NODE}"
-        return
-    assert (done.returncode, done.stdout) == (125, "")
-    assert "Linux 6.9" in done.stderr
-    assert "--memory interleave" in done.stderr
 
 
 @pytest.mark.parametrize("verb", ["run", "exec"])

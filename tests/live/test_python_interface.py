@@ -6,9 +6,10 @@ import re
 import subprocess
 import sys
 import threading
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
@@ -61,25 +62,15 @@ def _as_before():
 @pytest.fixture
 def start_thread():
     """Start a thread that waits until the end of the test, after some work, and return its TID."""
-    done, threads = threading.Event(), []
+    done, tids = threading.Event(), SimpleQueue()
+    with ThreadPoolExecutor() as executor:  # no thread becomes idle, so each call starts one
 
-    def start(work=lambda: None):
-        ready = threading.Event()
+        def start(work=lambda: None):
+            executor.submit(lambda: (work(), tids.put(threading.get_native_id()), done.wait()))
+            return str(tids.get(timeout=20))
 
-        def run():
-            work()
-            ready.set()
-            done.wait()
-
-        threads.append(threading.Thread(target=run))
-        threads[-1].start()
-        ready.wait()
-        return threads[-1].native_id
-
-    yield start
-    done.set()
-    for thread in threads:
-        thread.join()
+        yield start
+        done.set()
 
 
 def show():
@@ -157,11 +148,8 @@ def test_threads_take_turns_and_bind_only_themselves(plan, cpus):
                 found.append(allowed_list(os.getpid()) == main_cpus)
             found.append(set(cpus) <= os.sched_getaffinity(0))
 
-    threads = [threading.Thread(target=place, args=(number % 2,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as executor:
+        [*executor.map(place, (0, 1, 0, 1))]
     assert found == [True] * 60
 
 
@@ -296,7 +284,7 @@ def test_bind_process_binds_all_threads_and_unbind_restores_them(plan, cpus, sta
     assert (os.environ["OMP_NUM_THREADS"], os.environ["PORT"], show()) == ("3", "8000", [str(cpus[0]), "3-0"])
     inherited = start_thread()
     elsewhere = start_thread(lambda: os.sched_setaffinity(0, {cpus[1]}))
-    assert read_masks()[str(inherited)] == str(cpus[0])
+    assert read_masks()[inherited] == str(cpus[0])
     with pytest.raises(ompbind.LaunchError, match="already") as failure:
         bind_process(plan, 1)
     assert failure.value.hint == "call unbind() first"
@@ -307,8 +295,8 @@ def test_bind_process_binds_all_threads_and_unbind_restores_them(plan, cpus, sta
     assert os.sched_getaffinity(0) == {cpus[0]}
     unbind()
     masks = read_masks()
-    assert masks.pop(str(elsewhere)) == masks[str(narrow)] == str(cpus[1])
-    assert masks.pop(str(inherited)) == masks[str(os.getpid())]
+    assert masks.pop(elsewhere) == masks[narrow] == str(cpus[1])
+    assert masks.pop(inherited) == masks[str(os.getpid())]
     assert {**state(), "threads": masks} == before
     with pytest.raises(ompbind.LaunchError, match="not bound by bind_process"):
         unbind()
