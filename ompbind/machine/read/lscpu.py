@@ -189,7 +189,10 @@ def _from_summary(fields: Mapping[str, str], source: str) -> Machine:
         rows[cpu]["node"] = next((node for node, cpus in nodes.items() if cpu in cpus), None)
         rows[cpu]["core"] = cpu if fields.get("Thread(s) per core") == "1" else None
         rows[cpu]["socket"] = 0 if fields.get("Socket(s)") == "1" else None
-    return make_machine_from_rows(rows.values(), source, fields.get("Architecture", "unknown"))
+    machine = make_machine_from_rows(rows.values(), source, fields.get("Architecture", "unknown"))
+    each = whole_number(fields.get("Thread(s) per core")) or 1
+    text = f"cores have {each} hardware threads: there are {len(online) // each} cores, not {len(online)}"
+    return machine.replace(remarks=(*machine.remarks, *([text] if each > 1 else [])))
 
 
 def _list(fields: Mapping[str, str], name: str) -> CpuSet:
