@@ -83,10 +83,8 @@ def test_runs_with_cores_that_start_at_once_share_no_cpu_while_another_is_free(s
     first, second = two_cpus()
     before = ["taskset", "-c", f"{first},{second}"]
     for _ in range(7):
-        options = {"before": before, "stdin": subprocess.PIPE}
-        both = [
-            start(verb, "-c", "1", "--run-id", "one", "--", "sh", "-c", SHOW, **options) for verb in verbs
-        ]
+        words, options = ("-c", "1", "--run-id", "one", "--"), {"before": before, "stdin": subprocess.PIPE}
+        both = [start(verb, *words, "sh", "-c", SHOW, **options) for verb in verbs]
         lines = sorted(process.stdout.readline() for process in both)
         assert lines == [f"Cpus_allowed_list:\t{cpu}\n" for cpu in (first, second)]
         assert {str(run.claimed) for run in read_live_runs(str(claims))} == {str(first), str(second)}

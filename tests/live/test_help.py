@@ -8,7 +8,7 @@ import pytest
 
 from ompbind.cli import VERBS
 from ompbind.cli.help import read_pages
-from ompbind.cli.main import cli, load_verb
+from ompbind.cli.main import load_verb
 from ompbind.cli.options import find_options
 from ompbind.cli.verb import SHORT_EXAMPLES
 from tests.cli.command_lines import call
@@ -19,16 +19,11 @@ SHORT = ("run", "plan", "exec", "bench", "rebind", "config")
 """The verbs with a short help."""
 
 
-@pytest.fixture
-def read_help(monkeypatch, capsys):
+def read_help(*words, columns=80):
     """Return what the command line prints on a terminal of some width."""
-
-    def read(*words, columns=80):
-        monkeypatch.setenv("COLUMNS", str(columns))
-        assert cli.main(words, prog_name="ompbind", standalone_mode=False) == 0
-        return capsys.readouterr().out
-
-    return read
+    done = call(*words, COLUMNS=str(columns))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def lines_of(option, text):
@@ -39,7 +34,7 @@ def lines_of(option, text):
 
 
 @pytest.mark.parametrize("verb", SHORT)
-def test_short_help_has_the_everyday_options_and_fits_on_a_screen(read_help, verb):
+def test_short_help_has_the_everyday_options_and_fits_on_a_screen(verb):
     text = read_help(verb, "--help")
     lines = text.splitlines()
     everyday = [option for option in find_options(verb) if option.is_everyday(verb)]
@@ -57,7 +52,7 @@ def test_short_help_has_the_everyday_options_and_fits_on_a_screen(read_help, ver
 
 @pytest.mark.parametrize("columns", [60, 80, 200])
 @pytest.mark.parametrize("verb", VERBS)
-def test_complete_help_has_every_option_with_its_whole_text(read_help, verb, columns):
+def test_complete_help_has_every_option_with_its_whole_text(verb, columns):
     text = read_help(verb, "--help-all" if verb in SHORT else "--help", columns=columns)
     shown = "".join(text.split())
     for option in find_options(verb):

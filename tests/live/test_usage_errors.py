@@ -25,10 +25,8 @@ from tests.tables import rows
     -n 4                                | no such option '-n' hint: write options after the verb: 'ompbind run
     plan -n 2 --cpu-bind=map_cpu:0,4 {T} | no such option '--cpu-bind' hint: did you mean -m '0|4'?
     run --cpu-bind none x | no such option '--cpu-bind' hint: write -m none to bind no rank, or this option
-    run --map-by node x                 | no such option '--map-by' hint: write -m MASK for CPUs, -c for
     plan -N 0 {T}                       | no such option '-N' hint: did you mean -m node:0?
     plan -S2                            | no such option '-S2' hint: did you mean --reserve-total 2?
-    run -N 1 x                          | no such option '-N' hint: write -n 1 for ranks
     run -t 00:01:30 x                   | -t/--threads: '00:01:30' ... hint: did you mean --timeout 00h01m30s?
     plan --bind close     | --bind: 'close' ... hint: did you mean --bind thread --proc-bind close?
     plan --memory bind:1                | --memory: 'bind:1' ... hint: write 'numactl --membind 1 ompbind run
@@ -51,7 +49,6 @@ from tests.tables import rows
     run --report --verify -- true | --report: the value is missing: the next word is --verify hint: write
     run --log-dir -- true | --log-dir: the value is missing: the next word is -- hint: write --log-dir=DIR
     run --env-file -n2 --env-file=y x   | --env-file: the value is missing: the next word is -n2
-    run --report --no-verify --report=x -- x | --report: the value is missing: the next word is --no-verify
     run --name a -- x : --env --name -- y | --env: the value is missing: the next word is --name
     exec --chdir --help-all -- true | --chdir: the value is missing: the next word is --help-all hint: write
     run -o out.txt -- x                 | no such option '-o' hint: did you mean --log-dir DIR?
