@@ -18,7 +18,7 @@ from jsonschema import Draft7Validator  # it knows all that the schemas use
 from jsonschema.exceptions import best_match
 
 from tests.cli.command_lines import call
-from tests.live.conftest import OMPBIND, RUNTIME_DIR, run_program, start_program
+from tests.live.conftest import OMPBIND, RUNTIME_DIR, run_program
 from tests.packaging.scripts import ROOT
 
 RECORDED = json.loads(Path(__file__).with_name("recorded.json").read_text())
@@ -103,11 +103,10 @@ def test_verbs_print_what_their_schema_has(line, start):
 
 @pytest.mark.no_quota
 @pytest.mark.parametrize("hold", ["--no-hold", "--hold", "--hold=fixed"])
-def test_a_live_run_is_shown_as_its_schemas_say(tmp_path, hold):
-    wait = "import sys; print(1, flush=True); sys.stdin.read()"
+def test_a_live_run_is_shown_as_its_schemas_say(start, tmp_path, hold):
+    wait = "import sys; print('up', flush=True); sys.stdin.read()"
     options = ("--verify", "--report", tmp_path / "report.json", "--run-id", "shown", "--chdir", "/", hold)
-    run = start_program(OMPBIND, "run", *options, "--", sys.executable, "-c", wait, stdin=subprocess.PIPE)
-    assert run.stdout.readline() == "1\n"
+    run = start("run", *options, "--", sys.executable, "-c", wait, stdin=subprocess.PIPE, up=1)
     shown = {verb: run_program(OMPBIND, verb, *words, "--format", "json").stdout for verb, words in (
         ("ps", ()), ("inspect", ("shown",)), ("rebind", ("shown",)))}  # fmt: skip
     run.communicate(timeout=60)

@@ -140,18 +140,24 @@ def test_signals_during_the_start(scene, number, ranks, times, is_group):
         scene.check_nothing_left(f"{number.name} after {moment * 1000:.1f} ms")
 
 
-@pytest.mark.parametrize("script", [
-    "trap '' TERM; touch \"$1/$RANK\"; while :; do sleep 0.05; done",
-    "setsid sh -c 'kill -STOP $$' & touch \"$1/$RANK\"; kill -STOP $$",
-    'for i in $(seq 16); do env -i setsid sh -c "sleep 300; :" $0 & done; touch "$1/$RANK"; sleep 300',
-], ids=["ignore signals", "stopped ranks and daemons", "daemons without environment"])  # fmt: skip
-def test_foreground_killed_after_a_request_to_stop(scene, script):
-    process = begin(scene, 4, script)
-    scene.wait_for(*"0123")
-    process.terminate()
-    process.kill()
+STOP = [signal.SIGTERM, signal.SIGKILL]
+
+
+@pytest.mark.parametrize(("names", "numbers", "script"), [
+    ("0 1 2 3", STOP, "trap '' TERM; touch \"$1/$RANK\"; while :; do sleep 0.05; done"),
+    ("0 1 2 3", STOP, "setsid sh -c 'kill -STOP $$' & touch \"$1/$RANK\"; kill -STOP $$"),
+    ("0 1 2 3", STOP,
+     'for i in $(seq 16); do env -i setsid sh -c "sleep 300; :" $0 & done; touch "$1/$RANK"; sleep 300'),
+    ("0-0 0-1 1-0 1-1", [signal.SIGKILL],
+     'exec ompbind run --share -n 2 -- sh -c "setsid sleep 300 & touch $1/$RANK-\\$RANK; sleep 300" $0'),
+], ids=["ignore signals", "stopped ranks and daemons", "bare daemons", "inner run"])  # fmt: skip
+def test_foreground_killed_after_a_request_to_stop_or_around_a_run(scene, names, numbers, script):
+    process = begin(scene, 4 if numbers is STOP else 2, script)
+    scene.wait_for(*names.split())
+    for number in numbers:
+        process.send_signal(number)
     process.wait()
-    scene.check_nothing_left("SIGKILL during the escalation", within_s=4)
+    scene.check_nothing_left("SIGKILL", within_s=4)
 
 
 @pytest.fixture
@@ -183,15 +189,6 @@ def test_readers_that_do_not_read(scene, full, exits, options, number, code):
     process.send_signal(number)
     assert process.wait(20) == code
     scene.check_nothing_left("a signal, with a full pipe")
-
-
-def test_a_run_within_a_run_is_killed_with_it(scene):
-    inner = 'exec ompbind run --share -n 2 -- sh -c "setsid sleep 300 & touch $1/$RANK-\\$RANK; sleep 300" $0'
-    process = begin(scene, 2, inner)
-    scene.wait_for("0-0", "0-1", "1-0", "1-1")
-    process.kill()
-    process.wait()
-    scene.check_nothing_left("SIGKILL of the outer run")
 
 
 RENAME = 264 if os.uname().machine == "x86_64" else 38

@@ -29,7 +29,6 @@ little in the environment     | env -u HOME -u TERM -u USER -u LOGNAME
 locale POSIX without coercion | env LC_ALL=POSIX PYTHONCOERCECLOCALE=0 PYTHONUTF8=0
 a locale that does not exist  | env LC_ALL=xx_YY.UTF-8
 SIGCHLD ignored               | env --ignore-signal=CHLD
-SIGPIPE ignored               | env --ignore-signal=PIPE
 all signals blocked           | env --block-signal
 all signals ignored           | env --ignore-signal
 files: 16                     | prlimit --nofile=16:16
