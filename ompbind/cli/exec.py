@@ -98,7 +98,7 @@ def _print_before_start(found: Registered, identity: RankIdentity, spec: RunSpec
         if plan.request.outside_ranks:  # the first rank does not know the CPUs and devices of a bound rank
             register.print_warnings(plan, codes=OF_BOUND_RANK)
         if find_changed(plan, spec, identity.placement_index) != find_changed(plan, spec):
-            register.print_changed_variables(plan, spec, identity.placement_index)
+            register.print_changed_variables(plan, spec, identity.placement_index, identity.rank)
     if registry.sibling_runs:
         register.print_differing_ranks(plan, registry)
     for line in _render_rank(plan, identity, spec).splitlines() if verbose else ():

@@ -329,9 +329,9 @@ def print_warnings(plan: Plan, spec: RunSpec | None = None, codes: Sequence[str]
         print_changed_variables(plan, spec)
 
 
-def print_changed_variables(plan: Plan, spec: RunSpec, index: int = 0) -> None:
-    """Print which inherited variables are changed or cleared for ranks, or for the rank with an index."""
-    of_which = f"inherited variables {f'of rank {index} ' if index else ''}that conflict with the plan"
+def print_changed_variables(plan: Plan, spec: RunSpec, index: int = 0, rank: int = 0) -> None:
+    """Print which inherited variables are changed or cleared for ranks, or for one with a placement index."""
+    of_which = f"inherited variables {f'of rank {rank} ' if rank else ''}that conflict with the plan"
     parts: dict[str, list[str]] = {"cleared": [], "replaced": []}
     for name, after in find_changed(plan, spec, index).items():
         now = "" if after is None else f" (now {after})"

@@ -208,7 +208,7 @@ def _write(file: int, data: bytes, *, in_place: bool) -> None:
             if not poller.poll(READ_WAIT_S * 1000):
                 raise OSError(errno.ETIMEDOUT, f"its reader has read nothing for {READ_WAIT_S:g} s")
             with suppress(BlockingIOError):  # an open file that is shared may be non-blocking
-                left = left[os.write(file, left) :]
+                left = left[os.write(file, left[: select.PIPE_BUF]) :]  # which does not block
     except BaseException:
         if in_place and is_file:
             os.ftruncate(file, 0)

@@ -219,10 +219,11 @@ def find_agent(rank: LauncherRank, env: Env) -> tuple[int, int]:
     """
     if rank.launcher != TORCHRUN.name or (whole_number(env.get("GROUP_WORLD_SIZE")) or 1) < 2:
         return 0, 1
+    named = {pid: stat for pid, stat in read_processes().items() if stat.name in TORCHRUN.daemons}
     jobs = {
         pid: (_NODE_RANK.sub("", "\0".join(read_command_line(pid))), read_affinity(pid))
-        for pid, stat in read_processes().items()
-        if stat.name in TORCHRUN.daemons
+        for pid, stat in named.items()
+        if stat.parent not in named  # else it is about to become a rank
     }
     agents = sorted(pid for pid, job in jobs.items() if job == jobs.get(rank.starter or 0))
     return (agents.index(rank.starter), len(agents)) if rank.starter in agents else (0, 1)

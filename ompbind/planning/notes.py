@@ -8,7 +8,7 @@ name.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from ompbind.cpuset import EMPTY, CpuSet, count, join_words, named, union
-from ompbind.machine.model import Machine
+from ompbind.machine.model import CORE_KIND_NAMES, Machine
 from ompbind.masks.resolution import UsableCpus, resolve_mask
 from ompbind.openmp.binding import Bind, BindingSyntax
 from ompbind.openmp.runtimes import PASSIVE, TRY_PASSIVE
@@ -152,7 +152,9 @@ def _list_kinds(plan: Plan) -> Iterator[Note]:
     if kinds and (facts := kinds[0].inferred_from) and (requested != "all" or len(kinds) > 1):
         yield Note(code="core-kind", text=f"{_UNREPORTED}: they are inferred from {facts}")
     if requested != "all" and plan.machine.cpus_of_kind(requested) == plan.machine.online:
-        yield Note(code="core-kind", text=f"{_EQUAL[requested]}: --core-kind {requested} excludes no core")
+        is_kind = plan.machine.kinds and requested in CORE_KIND_NAMES
+        why = f"all cores are {requested} cores" if is_kind else _EQUAL[requested]
+        yield Note(code="core-kind", text=f"{why}: --core-kind {requested} excludes no core")
     if len(kinds) < 2:
         return
     mixed = name_ranks(
