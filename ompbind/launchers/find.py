@@ -221,7 +221,7 @@ def find_agent(rank: LauncherRank, env: Env) -> tuple[int, int]:
         return 0, 1
     named = {pid: stat for pid, stat in read_processes().items() if stat.name in TORCHRUN.daemons}
     jobs = {
-        pid: (_NODE_RANK.sub("", "\0".join(read_command_line(pid))), read_affinity(pid))
+        pid: (re.sub(_NODE_RANK, "", "\0".join(read_command_line(pid))), read_affinity(pid))
         for pid, stat in named.items()
         if stat.parent not in named  # else it is about to become a rank
     }
@@ -229,7 +229,7 @@ def find_agent(rank: LauncherRank, env: Env) -> tuple[int, int]:
     return (agents.index(rank.starter), len(agents)) if rank.starter in agents else (0, 1)
 
 
-_NODE_RANK = re.compile("\0--node[-_]rank[=\0][^\0]*")
+_NODE_RANK = "\0--node[-_]rank[=\0][^\0]*"
 
 
 def find_starter(ancestors: Sequence[Ancestor], daemons: Iterable[str]) -> int | None:

@@ -172,16 +172,15 @@ _TWO_CACHES = r"Ryzen 9 \d9[05]0X3D"
 """Model names of processors with two kinds of cores, and with two L3 caches of different size."""
 
 
-def list_contradictions(machine: Machine, cpuinfo: str) -> Iterator[str]:
-    """Yield a remark if a hypervisor shows equal cores, but the model name is of a processor with others."""
-    model = re.search(r"^model name\s*: (.*)", cpuinfo, re.M)
-    if model is None or not re.search(r"^flags\s*:.* hypervisor", cpuinfo, re.M):
-        return
-    differ = "performance and efficiency cores" if re.search(_HYBRID, model[1]) else ""
-    if re.search(_TWO_CACHES, model[1]) and len(machine.at(Level.L3)) < 2:
+def list_contradictions(machine: Machine, model: str) -> Iterator[str]:
+    """Yield a remark if a hypervisor shows equal cores, but the `model` has others."""
+    differ = ""
+    if "Core(TM)" in model and re.search(_HYBRID, model):
+        differ = "performance and efficiency cores"
+    if "X3D" in model and re.search(_TWO_CACHES, model) and len(machine.at(Level.L3)) < 2:
         differ = "two L3 caches of different size"
     if differ:
-        text = f"{model[1]} has {differ}, but the hypervisor shows equal cores: ranks may differ in speed"
+        text = f"{model} has {differ}, but the hypervisor shows equal cores: ranks may differ in speed"
         yield f"{text}; bind virtual CPUs to cores of one kind there"
 
 

@@ -398,7 +398,9 @@ def find_elsewhere(name: str, own_words: Sequence[str], words: Sequence[str]) ->
     """Return what of a rank does not reach the command behind `own_words` of a program, by ELSEWHERE."""
     own_text = " ".join(["", *(word.replace(" ", "_") for word in own_words)]).partition(" -- ")[0]
     for names, pattern, lost, spares, remedy in ELSEWHERE:
-        found = re.match(rf"({_BEFORE}{pattern})(?=\s|$){_BEHIND}", own_text) if name in names else None
+        if name not in names:
+            continue
+        found = re.match(rf"({_BEFORE}{pattern})(?=\s|$){_BEHIND}", own_text)
         binders = "ompbind" if lost == LOST_VARIABLES else "ompbind|taskset|numactl|hwloc-bind"
         is_given = re.search(rf"(?<![\w.-])({binders})(?=[\s'\";]|$)", " ".join(words))
         if found and not is_given and not (spares and re.search(spares, found[0])):

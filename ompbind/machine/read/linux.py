@@ -90,8 +90,10 @@ def read_root(root: Root, affinity: CpuSet | None, arch: str) -> Machine:
     traits = linux_topology.read_traits(root, machine)
     machine = add_kinds(machine, traits)
     if traits[0].frequency is None and not machine.kinds:  # hypervisors show no frequencies
-        remarks = list_contradictions(machine, root.read("proc/cpuinfo") or "")
-        machine = machine.replace(remarks=(*machine.remarks, *remarks))
+        first = dict(keyed_lines((root.read("proc/cpuinfo") or "").partition("\n\n")[0]))
+        if "hypervisor" in first.get("flags", "").split():
+            remarks = list_contradictions(machine, first.get("model name", ""))
+            machine = machine.replace(remarks=(*machine.remarks, *remarks))
     return machine.replace(restrictions=tuple(_list_restrictions(root, limits, machine)))
 
 
