@@ -15,7 +15,7 @@ from ompbind.text import whole_number
 _DIGITS = 9  # of a number at most: OpenMP reads numbers of 31 bits
 _DECIMAL_DIGITS = 12  # of a decimal number at most
 _UNITS_S = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-_TIME = re.compile("".join(rf"(?:([0-9.]+){unit})?" for unit in _UNITS_S))
+_TIME = "".join(rf"(?:([0-9.]+){unit})?" for unit in _UNITS_S)
 
 
 def one_of(words: Iterable[str], kind: str = "") -> Callable[[str], str]:
@@ -65,12 +65,12 @@ def at_least(minimum: int, most: int | None = None) -> Callable[[str], int]:
 
 def read_seconds(text: str) -> float:
     """Read a time: seconds, or numbers with the units d, h, m and s in this order (90, 1.5h, 1h30m)."""
-    found = _TIME.fullmatch(f"{text}s" if _is_decimal(text) else text)
+    found = re.fullmatch(_TIME, f"{text}s" if _is_decimal(text) else text)
     numbers = [number or "0" for number in found.groups()] if found and text else [""]
     if not all(map(_is_decimal, numbers)):
         hint = "write seconds, or for example 90s, 1h30m or 1.5h"
         longer = (f"{text}{unit}" for unit in _UNITS_S)
-        meant = next((f"write {each}" for each in longer if _TIME.fullmatch(each)), "")
+        meant = next((f"write {each}" for each in longer if re.fullmatch(_TIME, each)), "")
         raise OptionError(f"{_quote(text)} is not a time: {hint}", hint=meant)
     return sum(float(number) * unit_s for number, unit_s in zip(numbers, _UNITS_S.values(), strict=True))
 

@@ -118,7 +118,7 @@ def keep_working_masks(
     """
 
     def works(clause: str) -> bool:
-        found = f" {END} " not in clause and _MASK.search(clause)  # else it is a corrected command line
+        found = f" {END} " not in clause and re.search(_MASK, clause)  # else it is a corrected command line
         if not found or not isinstance(request, Request):
             return not found
         with suppress(OmpbindError):
@@ -135,12 +135,12 @@ def keep_working_masks(
             error.hint = next(filter(works, [f"--mask names CPUs, for example -m '{mask}'"]), "")
 
 
-_MASK = re.compile(r"(?<!python )(?:-m|--mask) (?!MASK|names)('[^']*'|[^\s;?]*[^\s;?,])")
+_MASK = r"(?<!python )(?:-m|--mask) (?!MASK|names)('[^']*'|[^\s;?]*[^\s;?,])"
 
 
 def check_hint(error: Exception, ctx: VerbContext) -> None:
     """Keep only masks that work in the hint of an error about a command line, with its -n and --topology."""
-    if isinstance(error, MaskError) or (isinstance(error, OptionError) and _MASK.search(error.hint)):
+    if isinstance(error, MaskError) or (isinstance(error, OptionError) and re.search(_MASK, error.hint)):
         again = ctx.read_leniently(allow_interspersed_args=True)
         with suppress(OmpbindError):
             machine = limit_to_listed(read_machine(again.params.get("topology") or LIVE))

@@ -11,7 +11,7 @@ _LAUNCHERS = {
     **dict.fromkeys(("libmpi.so.40", "mpi4py"), "mpirun"),  # Open MPI, any MPI
     **dict.fromkeys(("libmpi.so.12", "libmpich.so.12"), "mpiexec.hydra"),  # MPICH and Intel MPI, Debian's
 }
-_IMPORT = re.compile(r"(?m)^(?:.*;)?[ \t]*(?:import|from)[ \t]+mpi4py\b")
+_IMPORT = r"(?m)^(?:.*;)?[ \t]*(?:import|from)[ \t]+mpi4py\b"
 
 
 def find_job(files: Iterable[str], argv: Sequence[str], env: Mapping[str, str]) -> tuple[str, ...]:
@@ -43,4 +43,4 @@ def find_imports(words: Sequence[str]) -> list[str]:
     if not os.access(script, os.R_OK):
         return []
     with open(script, encoding="utf-8", errors="replace") as file:
-        return ["mpi4py"] * bool(_IMPORT.search(file.read(1 << 16)))
+        return ["mpi4py"] * bool(re.search(_IMPORT, file.read(1 << 16)))

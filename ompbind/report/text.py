@@ -107,11 +107,11 @@ def _least_width(column: Column, longest_word: int) -> int:
     title = max(map(count_columns, column.title.split()), default=0)
     if not column.grows:
         return max(title, *map(count_columns, column.cells), 0)
-    words = (word for cell in column.cells for word in _WORD_END.split(cell))
+    words = (word for cell in column.cells for word in re.split(_WORD_END, cell))
     return min(max(title, *map(count_columns, words), 0), longest_word)
 
 
-_WORD_END = re.compile(r"\s|(?<=[,|])")
+_WORD_END = r"\s|(?<=[,|])"  # not compiled here: a start needs none of these expressions
 
 
 def _wrap_cell(text: str, width: int) -> list[str]:
@@ -154,7 +154,7 @@ def _fill(text: str, first_indent: str, next_indent: str, width: int) -> str:
     def keep_whole(quoted: re.Match[str]) -> str:  # unless it is one word, such as a mask
         return quoted[0].replace(_MAY_END, "").replace(" ", _SPACE) if " " in quoted[0] else quoted[0]
 
-    shown = _QUOTED.sub(keep_whole, _make_breakable(words, width // 2))
+    shown = re.sub(_QUOTED, keep_whole, _make_breakable(words, width // 2))
     indents = {"initial_indent": first_indent, "subsequent_indent": next_indent}
     lines = _wrap(shown, width, **indents, break_long_words=False)
     return "\n".join(lines).replace(_MAY_END, "").replace(_SPACE, " ")
@@ -163,7 +163,7 @@ def _fill(text: str, first_indent: str, next_indent: str, width: int) -> str:
 _MAY_END = "\t"  # a place where a line may end; it is removed when the text is printed
 _SPACE = "\x1f"  # a space at which no line ends, in words of shells
 
-_QUOTED = re.compile(r"""(?<![\w'"])'[^']*'(?:"'"'[^']*')*""")
+_QUOTED = r"""(?<![\w'"])'[^']*'(?:"'"'[^']*')*"""
 """A text in single quotes, as shlex.quote writes it too; an apostrophe follows a letter."""
 
 
