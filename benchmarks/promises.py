@@ -97,7 +97,7 @@ STARTUP_LIMITS = {"--version": 1.25, "run": 2.1, "run, ompbind.toml": 2.3, "exec
 JOB_LIMIT = 1.6
 """How long a job of hydra with 32 ranks of `exec` may take at most, relative to 32 of IMPORT_CLICK.
 
-It took 1.38 to 1.44 on several days, with the Python of Debian and another one; the same version differs that
+It took 1.38 to 1.53 on several days, with the Python of Debian and another one; the same version differs that
 much from day to day.
 """
 
