@@ -49,15 +49,13 @@ class CoreTraits(Record):
 
 def add_kinds(machine: Machine, traits: Sequence[CoreTraits]) -> Machine:
     """Return the machine with its kinds of cores and its fastest cores, and a remark on unknown parts."""
-    kinds = make_kinds(machine, traits)
-    parts: dict[str, CpuSet] = {}
-    for core in traits:
-        parts[core.part] = parts.get(core.part, EMPTY) | core.cpus
-    is_unknown = len(parts) > 1 and not kinds
-    listed = "; ".join(f"{part or 'unknown'}: {named('CPU', cpus)}" for part, cpus in parts.items())
-    remarks = (f"cores differ in implementer and part, but which are faster is unknown: {listed}",)
-    fast = _find_fast_caches(machine, traits)
-    return machine.replace(kinds=kinds, fast=fast, remarks=machine.remarks + remarks * is_unknown)
+    kinds, remarks = make_kinds(machine, traits), machine.remarks
+    parts = dict.fromkeys(core.part for core in traits)
+    if len(parts) > 1 and not kinds:
+        cpus = {part: union(core.cpus for core in traits if core.part == part) for part in parts}
+        listed = "; ".join(f"{part or 'unknown'}: {named('CPU', cpus[part])}" for part in parts)
+        remarks += (f"cores differ in implementer and part, but which are faster is unknown: {listed}",)
+    return machine.replace(kinds=kinds, fast=_find_fast_caches(machine, traits), remarks=remarks)
 
 
 def make_kinds(machine: Machine, traits: Sequence[CoreTraits]) -> tuple[CoreKind, ...]:
